@@ -1,0 +1,98 @@
+"""The door for backends: `BACKENDS` names one module each. A module is imported when its backend is asked for, and its
+vendor package when a device is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from redtune.dtypes import unknown
+from redtune.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from redtune.dialect import Dialect
+    from redtune.types import Device, Kernel, Launch
+
+# In the order of preference when none is named: GPUs before the CPU.
+BACKENDS = ("cuda", "hip", "opencl")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Launches with everything they need, ready to run any number of times."""
+
+    steps: tuple[Any, ...]
+    keeps: tuple[Any, ...]
+
+
+class Replay(Protocol):
+    """A sequence of calls that runs as one."""
+
+    def run(self) -> float:
+        """Runs it and gives the device seconds from the start of the first launch to the end of the last."""
+        ...
+
+
+class Session(Protocol):
+    """One open device."""
+
+    def load(self, kernel: Kernel, binary: bytes) -> Any:
+        """A program from what `compile` gave."""
+        ...
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Any:
+        """A buffer on the device with the bytes of `host`; a device that shares memory with the host may borrow it."""
+        ...
+
+    def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
+        """Overwrites the first bytes of a buffer."""
+        ...
+
+    def download(self, buffer: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The first bytes of a buffer as an array of the shape and dtype of `like`."""
+        ...
+
+    def bind(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> Call:
+        """Launches with their arguments: buffers or integers by name."""
+        ...
+
+    def run(self, call: Call) -> None:
+        """Runs a call and waits for it."""
+        ...
+
+    def replay(self, calls: Sequence[Call]) -> Replay:
+        """Calls prepared to be timed together."""
+        ...
+
+
+class Backend(Protocol):
+    """One way to reach devices."""
+
+    dialect: Dialect
+
+    def devices(self) -> list[Device]:
+        """The devices there are; raises BackendMissing with the reason when there are none."""
+        ...
+
+    def describe(self, arch: str) -> Device:
+        """A stand-in for a device of that architecture, to write kernels for it without one."""
+        ...
+
+    def compile(self, kernel: Kernel, device: Device) -> bytes:
+        """What `Session.load` reads. Raises CompileError with the log and the source."""
+        ...
+
+    def open(self, device: Device) -> Session:
+        """The device, ready for work."""
+        ...
+
+
+def backend_named(name: str) -> Backend:
+    """The backend called `name`, without touching its vendor package."""
+    if name not in BACKENDS:
+        raise UsageError(unknown("backend", name, BACKENDS))
+    return cast(Backend, importlib.import_module(f"redtune.backends.{name}").Backend())

@@ -1,0 +1,250 @@
+"""NVIDIA GPUs through CuPy and NVRTC. NVRTC compiles for any architecture with no GPU present."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redtune.backends import Call
+from redtune.config import Config
+from redtune.dialect import Dialect
+from redtune.dtypes import Dtype
+from redtune.errors import BackendMissing, CompileError, UsageError
+from redtune.operators import Operator, field_type
+from redtune.types import Device, Kernel, Launch, Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LANES = 32
+NAMED_BARRIERS = 15  # sixteen in hardware, and barrier 0 is the whole block's
+
+
+def _arch_number(arch: str) -> int:
+    digits = "".join(c for c in arch.removeprefix("sm_") if c.isdigit())
+    if not arch.startswith("sm_") or not digits:
+        raise UsageError(f"{arch!r} is not a CUDA architecture: write sm_90, say")
+    return int(digits)
+
+
+def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if config.hint == "no_allocate" and "no_allocate" not in device.features:
+        yield f"hint no_allocate needs sm_80 or newer, not {device.arch}"
+    if config.exchange == "redux":
+        fields = [field_type(kind, problem.accumulate) for _, kind in op.state]
+        if "redux" not in device.features:
+            yield f"exchange redux needs sm_80 or newer, not {device.arch}"
+        elif len(fields) != 1 or fields[0] not in ("int32", "uint32") or not op.native:
+            yield f"exchange redux needs a state of one 32-bit integer, and {op.name} of {problem.dtype} has {fields}"
+        if config.wave > LANES:
+            yield f"exchange redux reduces {LANES} lanes, not {config.wave}"
+    if config.exchange == "shuffle" and config.wave > LANES:
+        widest = max(config.block, config.second_block if config.combine == "two_pass" else 0)
+        if widest // config.wave > NAMED_BARRIERS:
+            tails = widest // config.wave
+            yield f"{tails} tails of {config.wave} lanes need a named barrier each, and there are {NAMED_BARRIERS}"
+
+
+def _words(dtype: Dtype, arch: str) -> Mapping[str, str]:
+    if dtype.name == "float32" and _arch_number(arch) >= 80:
+        return {"larger": "max_nan({0}, {1})", "smaller": "min_nan({0}, {1})"}
+    return {}
+
+
+_ATOMIC_TYPES = {"int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long"}
+
+DIALECT = Dialect(
+    name="cuda",
+    types={
+        "float16": "unsigned short",
+        "bfloat16": "unsigned short",
+        "float32": "float",
+        "float64": "double",
+        "int8": "signed char",
+        "uint8": "unsigned char",
+        **_ATOMIC_TYPES,
+    },
+    suffix_64="LL",
+    raw={1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"},
+    infinity={"float32": "__int_as_float(0x7f800000)", "float64": "__longlong_as_double(0x7ff0000000000000LL)"},
+    hardware_wave=lambda config, device: LANES,
+    refusals=_refusals,
+    lane_mask="0xffffffffu",
+    flags=lambda config, arch: ("--std=c++17", "--fmad=true"),
+    words=_words,
+    atomics={
+        ("add", "float32"): "atomicAdd((float *)out, {value})",
+        ("add", "float64"): "atomicAdd((double *)out, {value})",
+        **{("add", d): "atomicAdd(({type} *)out, {value})" for d in ("uint32", "uint64")},
+        **{("max", d): "atomicMax(({type} *)out, {value})" for d in _ATOMIC_TYPES},
+        **{("min", d): "atomicMin(({type} *)out, {value})" for d in _ATOMIC_TYPES},
+    },
+)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendMissing(
+            f"the cuda backend needs CuPy: pip install 'redtune[cuda13]' (or cuda12) ({error})"
+        ) from error
+    return cupy
+
+
+def _features(number: int) -> tuple[str, ...]:
+    since = {"atomics_64": 50, "fp64": 50, "device_atomics": 70, "no_allocate": 80, "redux": 80, "clusters": 90}
+    return tuple(name for name, first in since.items() if number >= first)
+
+
+def _driver() -> str:
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text().split("Kernel Module")[-1].split()[-0].strip() if path.exists() else "unknown"
+
+
+class Backend:
+    """CUDA through CuPy."""
+
+    dialect = DIALECT
+
+    def devices(self) -> list[Device]:
+        cupy = _cupy()
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendMissing(f"the cuda backend found no NVIDIA GPU or driver ({error})") from error
+        return [self._device(cupy, index) for index in range(count)]
+
+    def _device(self, cupy: Any, index: int) -> Device:
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        number = properties["major"] * 10 + properties["minor"]
+        major, minor = cupy.cuda.nvrtc.getVersion()
+        runtime = cupy.cuda.runtime.driverGetVersion()
+        return Device(
+            backend="cuda",
+            index=index,
+            name=properties["name"].decode(),
+            vendor="NVIDIA",
+            arch=f"sm_{number}",
+            kind="gpu",
+            waves=(LANES,),
+            max_block=properties["maxThreadsPerBlock"],
+            lds_bytes=properties["sharedMemPerBlock"],
+            compute_units=properties["multiProcessorCount"],
+            cache_bytes=properties["l2CacheSize"],
+            memory_bytes=properties["totalGlobalMem"],
+            features=_features(number),
+            toolchain=f"nvrtc {major}.{minor}, cupy {cupy.__version__}",
+            driver=f"{_driver()} (CUDA {runtime // 1000}.{runtime % 1000 // 10})",
+        )
+
+    def describe(self, arch: str) -> Device:
+        number = _arch_number(arch)
+        return Device(
+            backend="cuda",
+            index=0,
+            name=arch,
+            vendor="NVIDIA",
+            arch=arch,
+            kind="gpu",
+            waves=(LANES,),
+            max_block=1024,
+            lds_bytes=48 * 1024,
+            compute_units=132,
+            cache_bytes=0,
+            memory_bytes=0,
+            features=_features(number),
+            toolchain="",
+            driver="",
+        )
+
+    def compile(self, kernel: Kernel, device: Device) -> bytes:
+        nvrtc = _cupy().cuda.nvrtc
+        options = (*kernel.flags, f"--gpu-architecture={device.arch}")
+        program = nvrtc.createProgram(kernel.source, "redtune.cu", (), ())
+        try:
+            nvrtc.compileProgram(program, options)
+            return bytes(nvrtc.getCUBIN(program))
+        except nvrtc.NVRTCError as error:
+            raise CompileError(nvrtc.getProgramLog(program) or str(error), kernel.source) from error
+        finally:
+            nvrtc.destroyProgram(program)
+
+    def open(self, device: Device) -> CudaSession:
+        return CudaSession(_cupy(), device.index)
+
+
+class CudaReplay:
+    """Calls captured into a graph: one launch from the host replays them all."""
+
+    def __init__(self, cupy: Any, stream: Any, calls: Sequence[Call]) -> None:
+        self.cupy, self.stream, self.calls = cupy, stream, calls
+        with stream:
+            stream.begin_capture()
+            try:
+                for call in calls:
+                    for function, grid, block, args in call.steps:
+                        function(grid, block, args, stream=stream)
+            finally:
+                self.graph = stream.end_capture()
+        self.graph.upload(stream)
+        self.events = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def run(self) -> float:
+        start, end = self.events
+        start.record(self.stream)
+        self.graph.launch(self.stream)
+        end.record(self.stream)
+        end.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+
+
+class CudaSession:
+    """One GPU and one stream of its own."""
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        self.cupy = cupy
+        cupy.cuda.Device(index).use()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def load(self, kernel: Kernel, binary: bytes) -> Any:
+        module = self.cupy.cuda.function.Module()
+        module.load(binary)
+        return module
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Any:
+        buffer = self.cupy.cuda.alloc(max(1, host.nbytes))
+        self.write(buffer, host)
+        return buffer
+
+    def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
+        import numpy as np
+
+        host = np.ascontiguousarray(host)
+        buffer.copy_from_host(host.ctypes.data, host.nbytes)
+
+    def download(self, buffer: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        host = np.empty_like(like)
+        buffer.copy_to_host(host.ctypes.data, host.nbytes)
+        return host
+
+    def bind(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> Call:
+        import numpy as np
+
+        steps = []
+        for launch in launches:
+            found = [values[name] for name in launch.args]
+            args = tuple(np.int64(v) if isinstance(v, int) else v for v in found)
+            steps.append((program.get_function(launch.entry), (launch.grid,), (launch.block,), args))
+        return Call(tuple(steps), (program,))
+
+    def run(self, call: Call) -> None:
+        for function, grid, block, args in call.steps:
+            function(grid, block, args, stream=self.stream)
+        self.stream.synchronize()
+
+    def replay(self, calls: Sequence[Call]) -> CudaReplay:
+        return CudaReplay(self.cupy, self.stream, calls)

@@ -1,0 +1,134 @@
+"""AMD GPUs through CuPy for ROCm and hiprtc.
+
+The verbs are the CUDA backend's: CuPy speaks both. With no AMD GPU, `redtune.amdgpu` compiles the same text with clang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from redtune.backends import cuda
+from redtune.config import Config, is_read
+from redtune.dialect import Dialect
+from redtune.errors import BackendMissing, UsageError
+from redtune.operators import Operator
+from redtune.types import Device, Kernel, Problem
+
+CDNA_WAVE = 64
+RDNA_WAVES = (32, 64)
+
+
+def _is_cdna(arch: str) -> bool:
+    return arch.startswith("gfx9")
+
+
+def _hardware_wave(config: Config, device: Device) -> int:
+    """CDNA has one wave size. RDNA is compiled for the one the config asks for."""
+    if _is_cdna(device.arch):
+        return CDNA_WAVE
+    return config.wave if is_read("wave", config) else RDNA_WAVES[0]
+
+
+def _flags(config: Config, arch: str) -> tuple[str, ...]:
+    wide = not _is_cdna(arch) and is_read("wave", config) and config.wave == RDNA_WAVES[1]
+    return ("-std=c++17", "-O3", *(("-mwavefrontsize64",) if wide else ()))
+
+
+def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if config.hint == "no_allocate":
+        yield "hint no_allocate has no spelling in HIP; streaming has"
+    if config.exchange == "redux":
+        yield "exchange redux is an NVIDIA instruction"
+
+
+DIALECT = Dialect(
+    name="hip",
+    types=cuda.DIALECT.types,
+    suffix_64="LL",
+    raw={
+        1: "unsigned char",
+        2: "unsigned short",
+        4: "unsigned int",
+        8: "unsigned int __attribute__((ext_vector_type(2)))",
+        16: "unsigned int __attribute__((ext_vector_type(4)))",
+    },
+    infinity={"float32": "__builtin_inff()", "float64": "__builtin_inf()"},
+    hardware_wave=_hardware_wave,
+    refusals=_refusals,
+    flags=_flags,
+    # HIP has no max and min on signed 64-bit integers; a loop over compare-and-swap stands in.
+    atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64"},
+)
+
+
+class Backend(cuda.Backend):
+    """HIP through CuPy for ROCm."""
+
+    dialect = DIALECT
+
+    def devices(self) -> list[Device]:
+        try:
+            import cupy
+        except ImportError as error:
+            raise BackendMissing(
+                f"the hip backend needs CuPy for ROCm: pip install 'redtune[rocm7]' ({error})"
+            ) from error
+        if not cupy.cuda.runtime.is_hip:
+            raise BackendMissing("the hip backend needs CuPy for ROCm, and the CuPy installed here is built for CUDA")
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendMissing(f"the hip backend found no AMD GPU or driver ({error})") from error
+        return [self._hip_device(cupy, index) for index in range(count)]
+
+    def _hip_device(self, cupy: Any, index: int) -> Device:
+        properties = cupy.cuda.runtime.getDeviceProperties(index)
+        # The whole name, features included: gfx90a:sramecc+:xnack- runs other code than gfx90a:xnack+.
+        arch = properties["gcnArchName"].decode()
+        stand_in = self.describe(arch.partition(":")[0])
+        return Device(
+            backend="hip",
+            index=index,
+            name=properties["name"].decode(),
+            vendor="AMD",
+            arch=arch,
+            kind="gpu",
+            # Asked of the device: the compile-time constant can disagree under run-time compilation.
+            waves=(properties["warpSize"],) if _is_cdna(arch) else RDNA_WAVES,
+            max_block=properties["maxThreadsPerBlock"],
+            lds_bytes=properties["sharedMemPerBlock"],
+            compute_units=properties["multiProcessorCount"],
+            cache_bytes=properties["l2CacheSize"],
+            memory_bytes=properties["totalGlobalMem"],
+            features=stand_in.features,
+            toolchain=f"hiprtc, cupy {cupy.__version__}",
+            driver=f"ROCm {cupy.cuda.runtime.driverGetVersion()}",
+        )
+
+    def describe(self, arch: str) -> Device:
+        if not arch.startswith("gfx") or not arch[3:4].isdigit():
+            raise UsageError(f"{arch!r} is not an AMD architecture: write gfx942, say")
+        return Device(
+            backend="hip",
+            index=0,
+            name=arch,
+            vendor="AMD",
+            arch=arch,
+            kind="gpu",
+            waves=(CDNA_WAVE,) if _is_cdna(arch) else RDNA_WAVES,
+            max_block=1024,
+            lds_bytes=64 * 1024,
+            compute_units=304,
+            cache_bytes=0,
+            memory_bytes=0,
+            features=("atomics_64", "fp64", "device_atomics"),
+            toolchain="",
+            driver="",
+        )
+
+    def compile(self, kernel: Kernel, device: Device) -> bytes:
+        """A code object from clang, which needs no GPU; CuPy's module loads it as it loads hiprtc's."""
+        from redtune.amdgpu import compile_code_object
+
+        return compile_code_object(kernel.source, device.arch, flags=kernel.flags)

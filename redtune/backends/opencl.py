@@ -1,0 +1,326 @@
+"""OpenCL through pyopencl: Intel's CPU runtime from PyPI, PoCL, and GPUs of any vendor with a driver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redtune.backends import Call
+from redtune.config import Config, is_read
+from redtune.dialect import Dialect
+from redtune.errors import BackendMissing, CompileError, UsageError
+from redtune.operators import Operator
+from redtune.types import Device, Kernel, Launch, Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+INTEL_RUNTIME = "intel-opencl-rt", "libintelocl.so"
+WAVES = (32, 64)
+ORDER_ACQ_REL, SCOPE_DEVICE = 1 << 1, 1 << 5
+
+
+def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if config.exchange == "redux":
+        yield "exchange redux is an NVIDIA instruction"
+    if is_read("wave", config) and config.exchange != "redux":
+        if config.wave not in device.waves:
+            yield f"{device.name} has no sub-groups of {config.wave} lanes that a kernel can ask for"
+        elif config.exchange == "shuffle" and "subgroup_shuffle" not in device.features:
+            yield f"exchange shuffle needs cl_khr_subgroup_shuffle_relative, which {device.name} lacks"
+    if config.hint == "no_allocate":
+        yield "hint no_allocate has no spelling in OpenCL; streaming has"
+    if config.hint == "streaming" and "nontemporal" not in device.features:
+        yield f"hint streaming needs a compiler built on clang, which {device.name} does not show"
+
+
+_ATOMICS_32 = {"int32": "int", "uint32": "uint"}
+_ATOMICS_64 = {"int64": "long", "uint64": "ulong"}
+
+DIALECT = Dialect(
+    name="opencl",
+    types={
+        "float16": "ushort",
+        "bfloat16": "ushort",
+        "float32": "float",
+        "float64": "double",
+        "int8": "char",
+        "uint8": "uchar",
+        **_ATOMICS_32,
+        **_ATOMICS_64,
+    },
+    suffix_64="L",
+    raw={1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"},
+    infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
+    hardware_wave=lambda config, device: config.wave,
+    refusals=_refusals,
+    atomics={
+        ("add", "uint32"): "atomic_add((volatile __global uint *)out, {value})",
+        ("add", "uint64"): "atom_add((volatile __global ulong *)out, {value})",
+        **{
+            (m, d): f"atomic_{m}((volatile __global {t} *)out, {{value}})"
+            for m in ("max", "min")
+            for d, t in _ATOMICS_32.items()
+        },
+        **{
+            (m, d): f"atom_{m}((volatile __global {t} *)out, {{value}})"
+            for m in ("max", "min")
+            for d, t in _ATOMICS_64.items()
+        },
+    },
+    address_type="uintptr_t",
+)
+
+
+def _vendor_folder() -> tempfile.TemporaryDirectory[str] | None:
+    """A folder for the ICD loader: every system platform, and Intel's runtime from the environment redtune runs in.
+
+    PyPI's runtime cannot register itself with the system, so nothing would find it otherwise. A loader that the user
+    has pointed somewhere is left alone.
+    """
+    if "OCL_ICD_VENDORS" in os.environ:
+        return None
+    package, library = INTEL_RUNTIME
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = next((Path(str(file.locate())).resolve() for file in files if file.name == library), None)
+    if found is None or not found.exists():
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="redtune-icd-")
+    for icd in sorted(SYSTEM_VENDORS.glob("*.icd")) if SYSTEM_VENDORS.is_dir() else []:
+        (Path(folder.name) / icd.name).write_text(icd.read_text())
+    (Path(folder.name) / "redtune-intel.icd").write_text(f"{found}\n")
+    return folder
+
+
+def _pyopencl() -> Any:
+    folder = _vendor_folder()
+    if folder is not None:
+        os.environ["OCL_ICD_VENDORS"] = folder.name
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise BackendMissing(f"the opencl backend needs pyopencl: pip install 'redtune[cpu]' ({error})") from error
+    try:
+        pyopencl.get_platforms()  # the loader reads its folder once, here
+    except pyopencl.LogicError as error:
+        raise BackendMissing(
+            "the opencl backend found no OpenCL platform: pip install 'redtune[cpu]' brings one for x86 CPUs"
+        ) from error
+    finally:
+        if folder is not None:
+            del os.environ["OCL_ICD_VENDORS"]
+            folder.cleanup()
+    warnings.filterwarnings("ignore", category=pyopencl.CompilerWarning)
+    return pyopencl
+
+
+_PROBE = """
+__attribute__((intel_reqd_sub_group_size(%d))) __kernel void probe(__global uint *out) {
+    out[get_global_id(0)] = get_sub_group_size();
+}
+"""
+
+
+def _granted_waves(cl: Any, device: Any) -> tuple[int, ...]:
+    """The sub-group sizes a kernel gets when it asks: tried and read back, as the query is not in every binding."""
+    import numpy as np
+
+    if "cl_intel_required_subgroup_size" not in device.extensions:
+        return ()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    granted = []
+    for wave in WAVES:
+        try:
+            program = cl.Program(context, _PROBE % wave).build(options=["-cl-std=CL2.0"], cache_dir=False)
+            out = np.zeros(wave, np.uint32)
+            buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, out.nbytes)
+            cl.Kernel(program, "probe")(queue, (wave,), (wave,), buffer)
+            cl.enqueue_copy(queue, out, buffer)
+        except cl.Error:
+            continue
+        if (out == wave).all():
+            granted.append(wave)
+    return tuple(granted)
+
+
+def _device_atomics(cl: Any, device: Any) -> bool:
+    try:
+        found = int(device.get_info(cl.device_info.ATOMIC_MEMORY_CAPABILITIES))
+    except (cl.Error, AttributeError):
+        return False
+    return bool(found & ORDER_ACQ_REL) and bool(found & SCOPE_DEVICE)
+
+
+def _features(cl: Any, device: Any) -> tuple[str, ...]:
+    extensions = device.extensions.split()
+    has = {
+        "fp64": "cl_khr_fp64" in extensions,
+        "atomics_64": "cl_khr_int64_base_atomics" in extensions and "cl_khr_int64_extended_atomics" in extensions,
+        "device_atomics": _device_atomics(cl, device),
+        "subgroup_shuffle": "cl_khr_subgroup_shuffle_relative" in extensions,
+        "nontemporal": device.platform.name.startswith(("Intel", "Portable Computing Language")),
+    }
+    return tuple(name for name, there in has.items() if there)
+
+
+class Backend:
+    """OpenCL devices of every platform, CPUs last."""
+
+    dialect = DIALECT
+
+    def _found(self) -> tuple[Any, list[Any]]:
+        cl = _pyopencl()
+        found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+        if not found:
+            raise BackendMissing("the opencl backend found a platform but no device")
+        return cl, sorted(found, key=lambda d: bool(d.type & cl.device_type.CPU))
+
+    def devices(self) -> list[Device]:
+        cl, found = self._found()
+        return [self._device(cl, index, device) for index, device in enumerate(found)]
+
+    def _device(self, cl: Any, index: int, device: Any) -> Device:
+        is_cpu = bool(device.type & cl.device_type.CPU)
+        return Device(
+            backend="opencl",
+            index=index,
+            name=device.name.strip(),
+            vendor=device.vendor.strip(),
+            arch=_architecture(device),
+            kind="cpu" if is_cpu else "gpu",
+            waves=_granted_waves(cl, device),
+            max_block=int(device.max_work_group_size),
+            lds_bytes=int(device.local_mem_size),
+            compute_units=int(device.max_compute_units),
+            cache_bytes=max(int(device.global_mem_cache_size), _host_cache_bytes() if is_cpu else 0),
+            memory_bytes=int(device.global_mem_size),
+            features=_features(cl, device),
+            toolchain=f"{device.platform.name.strip()}, {device.version.strip()}",
+            driver=device.driver_version.strip(),
+        )
+
+    def describe(self, arch: str) -> Device:
+        if not arch:
+            raise UsageError("an OpenCL architecture needs a name")
+        return Device(
+            backend="opencl",
+            index=0,
+            name=arch,
+            vendor="",
+            arch=arch,
+            kind="cpu",
+            waves=WAVES,
+            max_block=1024,
+            lds_bytes=32 * 1024,
+            compute_units=2,
+            cache_bytes=0,
+            memory_bytes=0,
+            features=("fp64", "atomics_64", "device_atomics", "subgroup_shuffle", "nontemporal"),
+            toolchain="",
+            driver="",
+        )
+
+    def compile(self, kernel: Kernel, device: Device) -> bytes:
+        cl, found = self._found()
+        context = cl.Context([found[device.index]])
+        program = cl.Program(context, kernel.source)
+        standard = "-cl-std=CL3.0" if "device_atomics" in device.features or device.waves else "-cl-std=CL1.2"
+        try:
+            built = program.build(options=[standard, *kernel.flags], cache_dir=False)
+        except cl.RuntimeError as error:
+            raise CompileError(str(error), kernel.source) from error
+        return bytes(built.get_info(cl.program_info.BINARIES)[0])
+
+    def open(self, device: Device) -> OpenclSession:
+        cl, found = self._found()
+        return OpenclSession(cl, found[device.index], device.kind == "cpu")
+
+
+def _architecture(device: Any) -> str:
+    """A name for what changes the code: the vendor's model name, in letters that a file name can hold."""
+    return "-".join("".join(c if c.isalnum() else " " for c in device.name).split()).lower()
+
+
+def _host_cache_bytes() -> int:
+    """The last-level cache of the host's CPU, which OpenCL reports as its second level."""
+    sizes = [0]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        unit = {"K": 1024, "M": 1024**2}.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KM")) * unit)
+    return max(sizes)
+
+
+class OpenclReplay:
+    """Calls put on an in-order queue together, timed from the first kernel's start to the last one's end."""
+
+    def __init__(self, cl: Any, queue: Any, calls: Sequence[Call]) -> None:
+        self.cl, self.queue = cl, queue
+        self.calls = calls
+        self.steps = [step for call in calls for step in call.steps]
+
+    def run(self) -> float:
+        events = [
+            self.cl.enqueue_nd_range_kernel(self.queue, kernel, (grid * block,), (block,))
+            for kernel, grid, block in self.steps
+        ]
+        events[-1].wait()
+        return float(events[-1].profile.end - events[0].profile.start) * 1e-9
+
+
+class OpenclSession:
+    """One device, one context, one in-order queue."""
+
+    def __init__(self, cl: Any, device: Any, shares_memory: bool) -> None:
+        self.cl, self.device, self.shares_memory = cl, device, shares_memory
+        self.context = cl.Context([device])
+        self.queue = cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+    def load(self, kernel: Kernel, binary: bytes) -> Any:
+        return self.cl.Program(self.context, [self.device], [binary]).build(cache_dir=False)
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Any:
+        import numpy as np
+
+        flags = self.cl.mem_flags
+        how = flags.USE_HOST_PTR if self.shares_memory else flags.COPY_HOST_PTR
+        return self.cl.Buffer(self.context, flags.READ_WRITE | how, hostbuf=np.ascontiguousarray(host))
+
+    def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
+        self.cl.enqueue_copy(self.queue, buffer, host, is_blocking=True)
+
+    def download(self, buffer: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        host = np.empty_like(like)
+        self.cl.enqueue_copy(self.queue, host, buffer, is_blocking=True)
+        return host
+
+    def bind(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> Call:
+        import numpy as np
+
+        steps = []
+        for launch in launches:
+            kernel = self.cl.Kernel(program, launch.entry)
+            found = [values[name] for name in launch.args]
+            kernel.set_args(*(np.int64(v) if isinstance(v, int) else v for v in found))
+            steps.append((kernel, launch.grid, launch.block))
+        return Call(tuple(steps), tuple(values.values()))
+
+    def run(self, call: Call) -> None:
+        for kernel, grid, block in call.steps:
+            self.cl.enqueue_nd_range_kernel(self.queue, kernel, (grid * block,), (block,))
+        self.queue.finish()
+
+    def replay(self, calls: Sequence[Call]) -> OpenclReplay:
+        return OpenclReplay(self.cl, self.queue, calls)

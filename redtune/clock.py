@@ -1,0 +1,92 @@
+"""One timing policy for all backends: warm-up, cold caches by default, medians of many samples, finalists in turns.
+
+Times are device seconds from the start of the first launch of a reduction to the end of its last. Cold means that the
+inputs rotate through buffers larger than the last-level cache, outside the timed region.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from redtune.backends import Call, Session
+from redtune.types import Device, Timing
+
+ROTATION = 2  # the rotating inputs together are this many times the last-level cache
+SAMPLES = 11
+MAX_BUFFERS = 64
+SHORTEST_S = 1e-3  # a sample shorter than this would show the step of the event clock
+LONG_S = 5e-4  # a call longer than this is a sample of its own
+HOPELESS = 3.0  # a candidate this many times slower than the best is not worth exact figures
+FEW = 3
+
+
+def copies_for(device: Device, data_bytes: int, is_cold: bool) -> int:
+    """How many inputs rotate."""
+    if not is_cold:
+        return 1
+    wanted = -(-ROTATION * device.cache_bytes // max(1, data_bytes))
+    fits = int(0.5 * device.memory_bytes // max(1, data_bytes)) if device.memory_bytes else wanted
+    return max(1, min(wanted, MAX_BUFFERS, fits))
+
+
+def sampler(session: Session, calls: Sequence[Call]) -> Callable[[], float]:
+    """A function that times one sample and gives seconds per call. `calls` do the same work on rotating inputs."""
+    first = session.replay(calls[:1])
+    first.run()
+    once = first.run()
+    if once >= LONG_S:
+        replays = [session.replay([call]) for call in calls]
+        turn = 0
+
+        def one() -> float:
+            nonlocal turn
+            turn += 1
+            return replays[turn % len(replays)].run()
+
+        return one
+    rounds = max(1, -(-int(SHORTEST_S / max(once, 1e-7)) // len(calls)))
+    many = [call for _ in range(rounds) for call in calls]
+    replay = session.replay(many)
+    replay.run()
+    return lambda: replay.run() / len(many)
+
+
+def measure(session: Session, calls: Sequence[Call], best_us: float | None = None) -> Timing:
+    """Median and spread of one candidate."""
+    sample = sampler(session, calls)
+    samples = [sample() for _ in range(FEW)]
+    if best_us is None or statistics.median(samples) * 1e6 < HOPELESS * best_us:
+        samples += [sample() for _ in range(SAMPLES - FEW)]
+    return summary(samples)
+
+
+def summary(samples_s: Sequence[float]) -> Timing:
+    """Median and half the distance between the quartiles, in microseconds."""
+    micros = sorted(s * 1e6 for s in samples_s)
+    if len(micros) == 1:
+        return Timing(micros[0], 0.0, 1)
+    low, _, high = statistics.quantiles(micros, n=4, method="inclusive")
+    return Timing(statistics.median(micros), (high - low) / 2, len(micros))
+
+
+def interleave(samplers: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+    """Samples of several things, taken in turns so that a drift of the machine meets all alike."""
+    rows: list[list[float]] = [[] for _ in samplers]
+    for turn in range(rounds):
+        order = range(len(samplers)) if turn % 2 == 0 else reversed(range(len(samplers)))
+        for k in order:
+            rows[k].append(samplers[k]())
+    return rows
+
+
+def paired_ratio(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """Median of mine / other over the rounds, and the interval that holds the true median 19 times in 20.
+
+    The interval is the sign test's: ranks of the sorted ratios, no assumption on their distribution.
+    """
+    ratios = sorted(a / b for a, b in zip(mine, other, strict=True))
+    n = len(ratios)
+    reach = int(1.96 * (n**0.5) / 2) + 1
+    middle = n // 2
+    return statistics.median(ratios), ratios[max(0, middle - reach)], ratios[min(n - 1, middle + reach)]

@@ -1,0 +1,164 @@
+"""The door for knobs: `Config` has one field per knob, and `refusals` says in sentences why a config cannot be.
+
+A knob is written once. Its default, choices and help stand in its field; the search space, the command line, the
+emitted comments and the result columns derive from it. A knob that the rest of the config leaves without effect (`when`) keeps
+its default, so no two configs mean the same kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Value = int | str
+When = Callable[["Config"], bool]
+
+
+def knob(default: Value, choices: tuple[Value, ...], help: str, when: When | None = None) -> Any:
+    """A field of Config that the search may vary."""
+    if default not in choices:
+        raise AssertionError(f"default {default!r} is not one of {choices}")
+    return dataclasses.field(default=default, metadata={"choices": choices, "help": help, "when": when})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One value for every knob."""
+
+    block: int = knob(256, (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024), "threads per block")
+    vector: int = knob(1, (1, 2, 4, 8, 16), "elements per load, at most 16 bytes")
+    items: int = knob(4, (1, 2, 3, 4, 6, 8, 16, 32), "independent loads in flight per thread before the fold")
+    accumulators: int = knob(4, (1, 2, 4), "independent fold chains per thread")
+    walk: str = knob(
+        "stride",
+        ("tile", "stride", "chunk"),
+        "which tiles a block takes: one of its own, every grid-th, or one contiguous range",
+    )
+    blocks_per_cu: int = knob(
+        2,
+        (1, 2, 3, 4, 6, 8, 16, 32),
+        "blocks in the grid per compute unit",
+        when=lambda c: c.walk != "tile",
+    )
+    exchange: str = knob("shuffle", ("shuffle", "lds", "redux"), "how the lanes of a block meet")
+    tree: str = knob(
+        "sequential",
+        ("interleaved", "strided", "sequential", "unrolled"),
+        "addressing of the tree in shared memory",
+        when=lambda c: c.exchange == "lds",
+    )
+    wave: int = knob(
+        32,
+        (32, 64),
+        "lanes the last tree spans before the threads of a block meet through shared memory",
+        when=lambda c: c.exchange != "lds" or c.tree == "unrolled",
+    )
+    combine: str = knob("last_block", ("two_pass", "atomic", "last_block", "cluster"), "how the blocks meet")
+    second_block: int = knob(
+        256,
+        (64, 256, 1024),
+        "threads of the second pass",
+        when=lambda c: c.combine == "two_pass",
+    )
+    cluster: int = knob(
+        4,
+        (2, 4, 8),
+        "blocks that meet through each other's shared memory first",
+        when=lambda c: c.combine == "cluster",
+    )
+    hint: str = knob("none", ("none", "streaming", "no_allocate"), "cache hint of the loads")
+
+
+KNOBS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Config)}
+
+# More elements than this in one thread's unrolled fold spill registers on every device and compile for seconds.
+MAX_UNROLLED = 128
+
+
+def choices(name: str) -> tuple[Value, ...]:
+    """Every value the knob `name` may take."""
+    return tuple(KNOBS[name].metadata["choices"])
+
+
+def default_of(name: str) -> Value:
+    """The value of the knob `name` that stands when nothing else is asked for."""
+    default: Value = KNOBS[name].default
+    return default
+
+
+def help_of(name: str) -> str:
+    """What the knob `name` means, in a phrase."""
+    return str(KNOBS[name].metadata["help"])
+
+
+def is_read(name: str, config: Config) -> bool:
+    """Whether the rest of `config` gives the knob `name` any effect."""
+    when: When | None = KNOBS[name].metadata["when"]
+    return when is None or when(config)
+
+
+def settled(config: Config) -> Config:
+    """`config` with every knob that has no effect at its default."""
+    idle: dict[str, Any] = {name: default_of(name) for name in KNOBS if not is_read(name, config)}
+    return dataclasses.replace(config, **idle)
+
+
+def parse_fix(text: str) -> tuple[str, Value]:
+    """`block=256` as (`"block"`, 256). Raises UsageError for an unknown knob or a value it does not have."""
+    from redtune.dtypes import unknown
+    from redtune.errors import UsageError
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--fix wants KNOB=VALUE, not {text!r}")
+    if name not in KNOBS:
+        raise UsageError(unknown("knob", name, KNOBS))
+    by_text = {str(choice): choice for choice in choices(name)}
+    if value not in by_text:
+        raise UsageError(f"knob {name} cannot be {value!r}: choose from {', '.join(by_text)}")
+    return name, by_text[value]
+
+
+def own_refusals(config: Config) -> Iterator[str]:
+    """The reasons that lie in the config alone."""
+    for name in KNOBS:
+        value = getattr(config, name)
+        if value not in choices(name):
+            yield f"knob {name} cannot be {value!r}: choose from {', '.join(map(str, choices(name)))}"
+        elif not is_read(name, config) and value != default_of(name):
+            yield f"{name} {value} has no effect beside the other knobs; leave it at {default_of(name)}"
+    c = config
+    if is_read("wave", c) and c.block % c.wave:
+        yield f"block {c.block} is not a whole number of {c.wave}-lane tails"
+    if is_read("wave", c) and c.combine == "two_pass" and c.second_block % c.wave:
+        yield f"second block {c.second_block} is not a whole number of {c.wave}-lane tails"
+    if c.exchange == "lds" and c.block & (c.block - 1):
+        yield f"a tree in shared memory needs a block that is a power of two, not {c.block}"
+    if c.items * c.vector > MAX_UNROLLED:
+        yield f"items {c.items} x vector {c.vector} unrolls {c.items * c.vector} elements; at most {MAX_UNROLLED}"
+    if c.accumulators > c.items * c.vector:
+        yield f"accumulators {c.accumulators} are more than the {c.items * c.vector} elements a thread folds at once"
+
+
+def combinations(fixed: Mapping[str, Value], admitted: Mapping[str, tuple[Value, ...]]) -> Iterator[Config]:
+    """Every config over `admitted` choices with the `fixed` values, each meaning once, in a fixed order."""
+    names = list(KNOBS)
+
+    def extend(values: dict[str, Value], depth: int) -> Iterator[Config]:
+        if depth == len(names):
+            yield Config(**values)  # type: ignore[arg-type]
+            return
+        name = names[depth]
+        # Every `when` reads earlier fields only, so the defaults of the later ones cannot matter here.
+        if name in fixed:
+            options: tuple[Value, ...] = (fixed[name],)
+        elif is_read(name, Config(**values)):  # type: ignore[arg-type]
+            options = admitted[name]
+        else:
+            options = (default_of(name),)
+        for value in options:
+            yield from extend({**values, name: value}, depth + 1)
+
+    return extend({}, 0)

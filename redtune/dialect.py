@@ -1,0 +1,70 @@
+"""What a language can spell: the record each backend fills in, and what the C family has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from redtune.dtypes import Dtype
+
+if TYPE_CHECKING:
+    from redtune.config import Config
+    from redtune.operators import Operator
+    from redtune.types import Device, Problem
+
+Refusals = Callable[["Config", "Problem", "Operator", "Device"], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One language. `types` spells a dtype in memory (16-bit floats are raw bits there); `hardware_wave` says how many
+    lanes issue together for a config; `words` spells operator words that the language has something better for;
+    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out` and `value`.
+    """
+
+    name: str
+    types: Mapping[str, str]
+    suffix_64: str  # what a signed 64-bit literal ends with
+    raw: Mapping[int, str]  # the type of one load, by its bytes
+    infinity: Mapping[str, str]
+    hardware_wave: Callable[[Config, Device], int]
+    refusals: Refusals
+    lane_mask: str = ""
+    flags: Callable[[Config, str], tuple[str, ...]] = lambda config, arch: ()
+    words: Callable[[Dtype, str], Mapping[str, str]] = lambda dtype, arch: {}
+    atomics: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    address_type: str = "unsigned long long"
+
+
+def c_words(dtype: Dtype) -> dict[str, str]:
+    """The operator words in plain C. For floats, a value that differs from itself is NaN, and NaN wins."""
+    words = {
+        "pick": "{0} ? {1} : {2}",
+        "above": "{0} > {1}",
+        "below": "{0} < {1}",
+        "larger": "{0} > {1} ? {0} : {1}",
+        "smaller": "{0} < {1} ? {0} : {1}",
+    }
+    if dtype.kind == "float":
+        words |= {
+            "above": "({0} > {1}) | ({0} != {0})",
+            "below": "({0} < {1}) | ({0} != {0})",
+            "larger": "(({0} > {1}) | ({0} != {0})) ? {0} : {1}",
+            "smaller": "(({0} < {1}) | ({0} != {0})) ? {0} : {1}",
+        }
+    return words
+
+
+def c_limits(dialect: Dialect, dtype: Dtype) -> dict[str, str]:
+    """`lowest` and `highest` of a register dtype as literals."""
+    if dtype.kind == "float":
+        return {"lowest": f"-{dialect.infinity[dtype.name]}", "highest": dialect.infinity[dtype.name]}
+    bits = dtype.bytes * 8
+    if dtype.kind == "uint":
+        suffix = f"U{dialect.suffix_64}" if bits == 64 else "u"
+        return {"lowest": f"0{suffix}", "highest": f"{2**bits - 1}{suffix}"}
+    suffix = dialect.suffix_64 if bits == 64 else ""
+    top = 2 ** (bits - 1) - 1
+    # The lowest integer has no literal of its own in C.
+    return {"lowest": f"(-{top}{suffix} - 1)", "highest": f"{top}{suffix}"}

@@ -1,0 +1,84 @@
+"""The element types redtune reduces, one entry each."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from redtune.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """An element type. `register` names the narrowest dtype that a thread computes with; `u` is the unit roundoff."""
+
+    name: str
+    bytes: int
+    kind: Literal["float", "int", "uint"]
+    register: str
+    sum_type: str  # what numpy's sum and prod return for it
+    u: float = 0.0
+
+    def storage(self) -> np.dtype[Any]:
+        """The numpy dtype that holds the bits: bfloat16 has none of its own and travels as uint16."""
+        import numpy as np
+
+        return np.dtype("uint16" if self.name == "bfloat16" else self.name)
+
+    def encode(self, values: Any) -> np.ndarray[Any, Any]:
+        """Values as this dtype's bits, rounded to nearest even."""
+        import numpy as np
+
+        if self.name != "bfloat16":
+            return np.asarray(values).astype(self.storage())
+        bits = np.asarray(values, dtype=np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        quiet = (bits >> np.uint32(16)) | np.uint32(0x40)  # adding could carry a NaN's payload into infinity
+        is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        return np.where(is_nan, quiet, rounded).astype(np.uint16)
+
+    def decode(self, raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Bits of this dtype as numpy values (bfloat16 as float32)."""
+        import numpy as np
+
+        if self.name != "bfloat16":
+            return raw.view(self.storage())
+        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+DTYPES = {
+    d.name: d
+    for d in (
+        Dtype("float16", 2, "float", "float32", "float16", 2.0**-11),
+        Dtype("bfloat16", 2, "float", "float32", "bfloat16", 2.0**-8),
+        Dtype("float32", 4, "float", "float32", "float32", 2.0**-24),
+        Dtype("float64", 8, "float", "float64", "float64", 2.0**-53),
+        Dtype("int8", 1, "int", "int32", "int64"),
+        Dtype("uint8", 1, "uint", "uint32", "uint64"),
+        Dtype("int32", 4, "int", "int32", "int64"),
+        Dtype("uint32", 4, "uint", "uint32", "uint64"),
+        Dtype("int64", 8, "int", "int64", "int64"),
+        Dtype("uint64", 8, "uint", "uint64", "uint64"),
+    )
+}
+
+UNSIGNED = {"int32": "uint32", "int64": "uint64"}
+
+
+def dtype_named(name: str) -> Dtype:
+    """The entry called `name`. Raises UsageError with the nearest name and the list."""
+    if name not in DTYPES:
+        raise UsageError(unknown("dtype", name, DTYPES))
+    return DTYPES[name]
+
+
+def unknown(what: str, name: str, known: Any) -> str:
+    """The sentence for a name that is not in a table: the nearest one, then all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no {what} {name!r}: {hint}choose from {', '.join(names)}"

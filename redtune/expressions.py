@@ -1,0 +1,155 @@
+"""The small language operators are written in: the part of C that is also Python, and a few words.
+
+An expression is parsed once, checked against the grammar below, then either spelled in a C-family dialect or evaluated
+by numpy. So the text that is proven by the law tests is the text that runs on the device.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from redtune.errors import UsageError
+
+# What each word means, over numpy arrays. `above` and `below` are the strict orders in which NaN comes first.
+ARITY = {"pick": 3, "larger": 2, "smaller": 2, "above": 2, "below": 2}
+
+BINARY: dict[type, str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+}
+COMPARE: dict[type, str] = {
+    ast.Lt: "<",
+    ast.Gt: ">",
+    ast.LtE: "<=",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+
+
+@functools.cache
+def parse(text: str) -> ast.expr:
+    """The checked tree of an expression. Raises UsageError naming the part that is not in the language."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise UsageError(f"the expression {text!r} does not parse: {error.msg}") from error
+    _check(tree, text)
+    return tree
+
+
+def _check(node: ast.expr, text: str) -> None:
+    match node:
+        case ast.Name() | ast.Attribute(value=ast.Name()):
+            return
+        case ast.Constant(value=bool() | int() | float()):
+            return
+        case ast.BinOp(left, op, right) if type(op) in BINARY:
+            _check(left, text)
+            _check(right, text)
+        case ast.UnaryOp(ast.USub(), operand):
+            _check(operand, text)
+        case ast.Compare(left, [op], [right]) if type(op) in COMPARE:
+            _check(left, text)
+            _check(right, text)
+        case ast.Call(ast.Name(word), args, []) if ARITY.get(word) == len(args):
+            for arg in args:
+                _check(arg, text)
+        case _:
+            raise UsageError(f"{ast.unparse(node)!r} in {text!r} is not in the language of operators")
+
+
+def words_of(text: str) -> set[str]:
+    """The words an expression calls."""
+    return {
+        node.func.id for node in ast.walk(parse(text)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The expression in a C-family dialect: `words` holds a format string each, `names` what to write for a name."""
+
+    def write(node: ast.expr, inner: bool = True) -> str:
+        match node:
+            case ast.Name(name):
+                return names.get(name, name)
+            case ast.Attribute(ast.Name(record), field):
+                return f"{record}.{field}"
+            case ast.Constant(value):
+                return str(int(value)) if isinstance(value, bool) else repr(value)
+            case ast.UnaryOp(_, operand):
+                return f"-{write(operand)}"
+            case ast.Call(ast.Name(word), args):
+                # Arguments that are not plain stand in brackets already, so the formats can repeat them as they are.
+                body = words[word].format(*(write(arg) for arg in args))
+                return f"({body})" if inner and not body.endswith(")") else body
+            case ast.BinOp(left, op, right):
+                body = f"{write(left)} {BINARY[type(op)]} {write(right)}"
+            case ast.Compare(left, [op], [right]):
+                body = f"{write(left)} {COMPARE[type(op)]} {write(right)}"
+            case _:
+                raise AssertionError(ast.dump(node))
+        return f"({body})" if inner else body
+
+    return write(parse(text), inner=False)
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """The expression's value over numpy arrays; `a` and `b` may be mappings from field to array."""
+    words = _numpy_words()
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Name(name):
+                return names[name]
+            case ast.Attribute(ast.Name(record), field):
+                return names[record][field]
+            case ast.Constant(constant):
+                return constant
+            case ast.UnaryOp(_, operand):
+                return -value(operand)
+            case ast.Call(ast.Name(word), args):
+                return words[word](*(value(arg) for arg in args))
+            case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
+                return _OPERATIONS[type(op)](value(left), value(right))
+        raise AssertionError(ast.dump(node))
+
+    return value(parse(text))
+
+
+_OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.Lt: lambda a, b: a < b,
+    ast.Gt: lambda a, b: a > b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+}
+
+
+@functools.cache
+def _numpy_words() -> dict[str, Callable[..., Any]]:
+    import numpy as np
+
+    return {
+        "pick": np.where,
+        "larger": np.maximum,
+        "smaller": np.minimum,
+        "above": lambda a, b: (a > b) | (a != a),
+        "below": lambda a, b: (a < b) | (a != a),
+    }

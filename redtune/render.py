@@ -1,0 +1,72 @@
+"""Plan to kernel text: the only file that imports jinja2. The text is a pure function of problem, config and arch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.resources
+import re
+from pathlib import Path
+
+import jinja2
+
+from redtune.config import Config
+from redtune.dialect import Dialect
+from redtune.operators import operator_named
+from redtune.plan import make_plan, make_text
+from redtune.types import Device, Kernel, Problem
+
+
+@functools.cache
+def templates_path() -> Path:
+    """Where the templates lie: inside the installed package, or beside it in a checkout."""
+    inside = Path(str(importlib.resources.files("redtune"))) / "templates"
+    return inside if inside.is_dir() else inside.parents[1] / "templates"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_path()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+@functools.cache
+def templates_digest() -> str:
+    """A short digest of all templates: a stored winner says which ones it was measured with."""
+    total = hashlib.sha256()
+    for path in sorted(templates_path().rglob("*.jinja")):
+        total.update(path.relative_to(templates_path()).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def render(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Kernel:
+    """The kernel of a config that was not refused. `output` "state" leaves the state unfinished, for work in chunks."""
+    plan = make_plan(problem, config, dialect, device)
+    text = make_text(problem, config, dialect, device, output)
+    written = (
+        _environment()
+        .get_template("kernel.jinja")
+        .render(problem=problem, config=config, op=operator_named(problem.op), plan=text)
+    )
+    source = re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"  # parts that are not there leave no gap
+    flags = dialect.flags(config, device.arch)
+    digest = hashlib.sha256("\n".join((source, *flags, device.arch)).encode()).hexdigest()[:16]
+    return Kernel(
+        problem=problem,
+        config=config,
+        dialect=dialect.name,
+        arch=device.arch,
+        source=source,
+        flags=flags,
+        launches=plan.launches,
+        partials_bytes=plan.partials_bytes,
+        counter_bytes=plan.counter_bytes,
+        digest=digest,
+    )

@@ -1,0 +1,82 @@
+"""The legal configs of a problem on a device: counted, walked, sampled."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from redtune.config import KNOBS, Config, Value, combinations, is_read
+from redtune.dialect import Dialect
+from redtune.errors import UsageError
+from redtune.refusals import admitted_choices, problem_refusal, refusals
+from redtune.types import Device, Problem
+
+# A space with more combinations than this is not counted: walking them all would take longer than a search.
+COUNTED = 200_000
+# Draws before a space counts as empty of legal configs; an unconstrained space accepts about one in three.
+DRAWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The configs that can run. `admitted` holds the choices left for each knob, `fixed` those the user has set."""
+
+    problem: Problem
+    dialect: Dialect
+    device: Device
+    fixed: Mapping[str, Value]
+    admitted: Mapping[str, tuple[Value, ...]]
+
+    def refusals(self, config: Config) -> list[str]:
+        """Why the config cannot run, a fixed knob with another value included."""
+        held = [
+            f"{name} is fixed at {value}, not {getattr(config, name)}"
+            for name, value in self.fixed.items()
+            if getattr(config, name) != value
+        ]
+        return held + refusals(config, self.problem, self.dialect, self.device)
+
+    def is_countable(self) -> bool:
+        """Whether walking the space in full is worth a thought."""
+        return math.prod(len(options) for options in self.admitted.values()) <= COUNTED
+
+    def walk(self) -> Iterator[Config]:
+        """Every legal config once, in a fixed order."""
+        return (c for c in combinations(self.fixed, self.admitted) if not self.refusals(c))
+
+    def is_within(self, budget: int) -> bool:
+        """Whether the legal configs are at most `budget`."""
+        return self.is_countable() and len(list(itertools.islice(self.walk(), budget + 1))) <= budget
+
+    def draw(self, rng: random.Random) -> Config | None:
+        """One legal config at random, or None when none was found."""
+        for _ in range(DRAWS):
+            values: dict[str, Value] = {}
+            for name, field in KNOBS.items():
+                so_far = Config(**values)  # type: ignore[arg-type]
+                if name in self.fixed:
+                    values[name] = self.fixed[name]
+                else:
+                    values[name] = rng.choice(self.admitted[name]) if is_read(name, so_far) else field.default
+            config = Config(**values)  # type: ignore[arg-type]
+            if not self.refusals(config):
+                return config
+        return None
+
+
+def make_space(problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value]) -> Space:
+    """The space of a problem on a device. Raises UsageError when no config is left, with the first reason."""
+    reason = problem_refusal(problem, device)
+    if reason:
+        raise UsageError(reason)
+    admitted = admitted_choices(problem, dialect, device, fixed)
+    space = Space(problem, dialect, device, fixed, admitted)
+    empty = next((name for name, options in admitted.items() if not options), None)
+    if empty is not None or (fixed and space.draw(random.Random(0)) is None):
+        base = Config(**fixed)  # type: ignore[arg-type]
+        reasons = space.refusals(base) or [f"no value of {empty} goes with the rest"]
+        raise UsageError(f"no config is left with {', '.join(f'{k}={v}' for k, v in fixed.items())}: {reasons[0]}")
+    return space

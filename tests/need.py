@@ -1,0 +1,57 @@
+"""What a test needs beyond Python: it skips with the reason where that is absent, or fails where it was required.
+
+`REDTUNE_TEST_REQUIRE=opencl,clang,...` names what must be there.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+
+
+def need(tool: str) -> None:
+    """Skips the test when `tool` is absent, with its reason; fails it when REDTUNE_TEST_REQUIRE names the tool."""
+    reason = absent(tool)
+    if reason and tool in os.environ.get("REDTUNE_TEST_REQUIRE", "").split(","):
+        pytest.fail(f"{tool} is required here: {reason}")
+    if reason:
+        pytest.skip(reason)
+
+
+@functools.cache
+def absent(tool: str) -> str:
+    """Why `tool` is not there, or nothing."""
+    from redtune.errors import RedtuneError
+
+    try:
+        if tool == "clang":
+            from redtune.amdgpu import find_compiler
+
+            find_compiler()
+        elif tool == "oclgrind":
+            return "" if OCLGRIND.exists() else f"oclgrind is not installed ({OCLGRIND} is absent)"
+        elif tool == "nvrtc":
+            return _nvrtc()
+        else:
+            from redtune.lab import list_devices
+
+            list_devices(tool)
+    except RedtuneError as error:
+        return str(error)
+    return ""
+
+
+OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
+
+
+def _nvrtc() -> str:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # a missing library surfaces as whatever its loader raises
+        return f"NVRTC cannot be loaded ({type(error).__name__}: {error})"
+    return ""
