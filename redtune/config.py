@@ -1,8 +1,8 @@
 """The door for knobs: `Config` has one field per knob, and `refusals` says in sentences why a config cannot be.
 
 A knob is written once. Its default, choices and help stand in its field; the search space, the command line, the
-emitted comments and the result columns derive from it. A knob that the rest of the config leaves without effect (`when`) keeps
-its default, so no two configs mean the same kernel.
+emitted comments and the result columns derive from it. A knob that the rest of the config leaves without effect
+(`when`) keeps its default, so no two configs mean the same kernel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 Value = int | str
 When = Callable[["Config"], bool]
@@ -84,8 +84,7 @@ def choices(name: str) -> tuple[Value, ...]:
 
 def default_of(name: str) -> Value:
     """The value of the knob `name` that stands when nothing else is asked for."""
-    default: Value = KNOBS[name].default
-    return default
+    return cast(Value, KNOBS[name].default)
 
 
 def help_of(name: str) -> str:

@@ -58,7 +58,7 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
     if op.bites == "small":
         return rng.integers(-8, 8, n, endpoint=True).astype(np.float32)
     kind = np.float64 if dtype.name == "float64" else np.float32
-    return -np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5)
+    return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
 
 
 def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:

@@ -20,7 +20,7 @@ Refusals = Callable[["Config", "Problem", "Operator", "Device"], Iterator[str]]
 class Dialect:
     """One language. `types` spells a dtype in memory (16-bit floats are raw bits there); `hardware_wave` says how many
     lanes issue together for a config; `words` spells operator words that the language has something better for;
-    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out` and `value`.
+    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out`.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """The judge: no candidate is timed before its results are right on inputs that bite.
 
 Three kinds of check. Windows into small arrays with known results, at every edge that the config has (vector, wave,
-block, tile, grid) and at every alignment. Arrays of the full size with results that any order must give exactly. Random values
-against a reference in higher precision, within a bound computed from the config's own tree. Result and scratch are
-poisoned before every launch, and watched beyond their ends.
+block, tile, grid) and at every alignment. Arrays of the full size with results that any order must give exactly. Random
+values against a reference in higher precision, within a bound computed from the config's own tree. Result and scratch
+are poisoned before every launch, and watched beyond their ends.
 """
 
 from __future__ import annotations
@@ -153,9 +153,7 @@ class Judge:
         bound = self.op.bound(values, plan.depth, u) + rounding
         error = abs(float(got) - float(exact))
         if not error <= bound:
-            raise Wrong(
-                f"{self.problem.op} of {n} random elements gave {got}, {error:.3g} off {float(exact)}: bound {bound:.3g}"
-            )
+            raise Wrong(f"{self.problem.op} of {n} random elements gave {got}, not {float(exact)} within {bound:.3g}")
         return error / bound if bound else 0.0
 
 

@@ -62,15 +62,10 @@ def admitted_choices(
         kept = all(getattr(config, name) == value for name, value in (dict(fixed) | changes).items())
         return kept and not refusals(config, problem, dialect, device)
 
-    admitted = {}
-    for name in KNOBS:
-        if name in fixed:
-            admitted[name] = (fixed[name],)
-            continue
-        admitted[name] = tuple(
-            value
-            for value in choices(name)
-            if legal({name: value})
-            or any(legal({name: value, other: change}) for other, change in singles if other != name)
-        )
-    return admitted
+    def options(name: str) -> Iterator[Value]:
+        for value in [fixed[name]] if name in fixed else choices(name):
+            others = ((other, change) for other, change in singles if other != name)
+            if name in fixed or legal({name: value}) or any(legal({name: value, o: change}) for o, change in others):
+                yield value
+
+    return {name: tuple(options(name)) for name in KNOBS}

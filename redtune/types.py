@@ -1,7 +1,7 @@
 """The frozen records that travel between redtune's parts.
 
-Every record turns into plain JSON data and back (`as_json`, `from_json`), so the same shapes cross the pipe to the worker
-process, rest in the store and appear under `--json`.
+Every record turns into plain JSON data and back (`as_json`, `from_json`), so the same shapes cross the pipe to the
+worker process, rest in the store and appear under `--json`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redtune.config import Config
 from redtune.errors import UsageError
 
 
-class Verdict(str, enum.Enum):
+class Verdict(enum.StrEnum):
     """What became of one trial."""
 
     OK = "OK"
@@ -34,7 +34,7 @@ DETERMINISMS = ("any", "run-to-run")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be reduced: `outer` x `n` x `inner` elements, `n` of them into one. A flat array has outer = inner = 1.
+    """What is to be reduced: `outer` x `n` x `inner` elements, `n` of them into one. Flat: outer = inner = 1.
 
     `accumulate` is the dtype of the running value, `determinism` what is promised about repeated runs.
     """

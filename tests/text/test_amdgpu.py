@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.need import need
 
 from redtune import amdgpu
 from redtune.errors import CompileError, RedtuneError, UsageError
+from tests.need import need
 
 EM_AMDGPU = 224
 
