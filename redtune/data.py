@@ -46,7 +46,7 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
     if dtype.kind != "float":
         info = np.iinfo(dtype.name)
         if op.bites == "units":
-            return rng.integers(0, 50, n).astype(dtype.name) * np.array(2, dtype.name) + np.array(1, dtype.name)
+            return (2 * rng.integers(0, 50, n) + 1).astype(dtype.name)
         if op.bites == "small":
             return rng.integers(max(info.min, -100), min(info.max, 100), n, endpoint=True).astype(dtype.name)
         return rng.integers(info.min // 2, -1 if info.min else info.max // 2, n, endpoint=True).astype(dtype.name)

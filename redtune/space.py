@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from redtune.config import KNOBS, Config, Value, combinations, is_read
+from redtune.config import KNOBS, Config, Value, combinations, default_of, is_read
 from redtune.dialect import Dialect
 from redtune.errors import UsageError
 from redtune.refusals import admitted_choices, problem_refusal, refusals
@@ -57,10 +57,8 @@ class Space:
             values: dict[str, Value] = {}
             for name, field in KNOBS.items():
                 so_far = Config(**values)  # type: ignore[arg-type]
-                if name in self.fixed:
-                    values[name] = self.fixed[name]
-                else:
-                    values[name] = rng.choice(self.admitted[name]) if is_read(name, so_far) else field.default
+                is_free = name in self.fixed or is_read(name, so_far)
+                values[name] = rng.choice(self.admitted[name]) if is_free else default_of(name)
             config = Config(**values)  # type: ignore[arg-type]
             if not self.refusals(config):
                 return config

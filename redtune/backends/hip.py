@@ -30,11 +30,6 @@ def _hardware_wave(config: Config, device: Device) -> int:
     return config.wave if is_read("wave", config) else RDNA_WAVES[0]
 
 
-def _flags(config: Config, arch: str) -> tuple[str, ...]:
-    wide = not _is_cdna(arch) and is_read("wave", config) and config.wave == RDNA_WAVES[1]
-    return ("-std=c++17", "-O3", *(("-mwavefrontsize64",) if wide else ()))
-
-
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if config.hint == "no_allocate":
         yield "hint no_allocate has no spelling in HIP; streaming has"
@@ -56,7 +51,6 @@ DIALECT = Dialect(
     infinity={"float32": "__builtin_inff()", "float64": "__builtin_inf()"},
     hardware_wave=_hardware_wave,
     refusals=_refusals,
-    flags=_flags,
     # HIP has no max and min on signed 64-bit integers; a loop over compare-and-swap stands in.
     atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64"},
 )
@@ -131,4 +125,5 @@ class Backend(cuda.Backend):
         """A code object from clang, which needs no GPU; CuPy's module loads it as it loads hiprtc's."""
         from redtune.amdgpu import compile_code_object
 
-        return compile_code_object(kernel.source, device.arch, flags=kernel.flags)
+        wave = None if _is_cdna(device.arch) else _hardware_wave(kernel.config, device)
+        return compile_code_object(kernel.source, device.arch, wave)
