@@ -55,7 +55,7 @@ class Space:
         """One legal config at random, or None when none was found."""
         for _ in range(DRAWS):
             values: dict[str, Value] = {}
-            for name, field in KNOBS.items():
+            for name in KNOBS:
                 so_far = Config(**values)  # type: ignore[arg-type]
                 is_free = name in self.fixed or is_read(name, so_far)
                 values[name] = rng.choice(self.admitted[name]) if is_free else default_of(name)

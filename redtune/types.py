@@ -127,6 +127,7 @@ class Best:
     config: Config
     median_us: float
     spread_us: float
+    runner_up_us: float | None
     default_us: float | None
     worst_us: float | None
     baseline_us: float | None
@@ -136,6 +137,7 @@ class Best:
     temperature: str  # "cold" or "warm": whether the inputs rotated past the last-level cache
     determinism: str  # what the finalist runs showed: "run-to-run" or "varies"
     trials: int
+    seed: int
     found: str  # ISO date of the measurement
     versions: dict[str, str]
     templates: str  # digest of the templates the kernel came from

@@ -4,7 +4,7 @@ vendor package when a device is."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from redtune.dialect import Dialect
-    from redtune.types import Device, Kernel, Launch
+    from redtune.types import Device, Kernel, Launch, Problem
 
 # In the order of preference when none is named: GPUs before the CPU.
 BACKENDS = ("cuda", "hip", "opencl")
@@ -66,6 +66,17 @@ class Session(Protocol):
 
     def replay(self, calls: Sequence[Call]) -> Replay:
         """Calls prepared to be timed together."""
+        ...
+
+    def copy(self, to: Any, source: Any, size: int) -> float:
+        """Device seconds of a copy of `size` bytes between two buffers."""
+        ...
+
+    def baseline(
+        self, problem: Problem, data: Sequence[Any], hosts: Sequence[np.ndarray[Any, Any]]
+    ) -> tuple[str, Callable[[], float]]:
+        """The library at hand for a problem: its name, and a function that times one sample over the rotating inputs.
+        Raises BackendMissing with the reason when there is none."""
         ...
 
 

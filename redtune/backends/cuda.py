@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redtune.backends import Call
+from redtune.clock import sampler
 from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
@@ -248,3 +249,28 @@ class CudaSession:
 
     def replay(self, calls: Sequence[Call]) -> CudaReplay:
         return CudaReplay(self.cupy, self.stream, calls)
+
+    def copy(self, to: Any, source: Any, size: int) -> float:
+        start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+        start.record(self.stream)
+        to.copy_from_device_async(source, size, self.stream)
+        end.record(self.stream)
+        end.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+
+    def baseline(
+        self, problem: Problem, data: Sequence[Any], hosts: Sequence[np.ndarray[Any, Any]]
+    ) -> tuple[str, Callable[[], float]]:
+        if problem.dtype == "bfloat16":
+            raise BackendMissing("cupy has no bfloat16")
+        arrays = [self.cupy.ndarray((problem.n,), problem.dtype, memptr=buffer) for buffer in data]
+        library = getattr(self.cupy, problem.op)
+
+        def call(array: Any) -> Call:
+            # The same shape as a step of a bound program, so that the same clock replays it.
+            def launch(grid: Any, block: Any, args: Any, stream: Any) -> None:
+                library(array)
+
+            return Call(((launch, (), (), ()),), (array,))
+
+        return f"cupy {self.cupy.__version__}", sampler(self, [call(array) for array in arrays])

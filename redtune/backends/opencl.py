@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -324,3 +326,27 @@ class OpenclSession:
 
     def replay(self, calls: Sequence[Call]) -> OpenclReplay:
         return OpenclReplay(self.cl, self.queue, calls)
+
+    def copy(self, to: Any, source: Any, size: int) -> float:
+        event = self.cl.enqueue_copy(self.queue, to, source, byte_count=size)
+        event.wait()
+        return float(event.profile.end - event.profile.start) * 1e-9
+
+    def baseline(
+        self, problem: Problem, data: Sequence[Any], hosts: Sequence[np.ndarray[Any, Any]]
+    ) -> tuple[str, Callable[[], float]]:
+        import numpy as np
+
+        if not self.shares_memory:
+            raise BackendMissing("no library for OpenCL devices other than CPUs is at hand")
+        if problem.dtype == "bfloat16":
+            raise BackendMissing("numpy has no bfloat16")
+        library, turn = getattr(np, problem.op), itertools.cycle(hosts)
+
+        def sample() -> float:
+            array = next(turn)
+            start = time.perf_counter()
+            library(array)
+            return time.perf_counter() - start
+
+        return f"numpy {np.__version__}", sample

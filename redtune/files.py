@@ -1,0 +1,90 @@
+"""Reductions of .npy files, in chunks where the file is larger than the device can hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from redtune.backends import Session
+from redtune.dialect import Dialect
+from redtune.dtypes import DTYPES, dtype_named
+from redtune.errors import UsageError
+from redtune.operators import State, numpy_finish, numpy_identity, numpy_merge, operator_named
+from redtune.plan import make_plan, state_layout
+from redtune.types import Device, Kernel, Problem
+
+# A chunk takes at most this share of the device's memory, and no more than this many bytes: longer chunks gain nothing.
+MEMORY_SHARE = 0.25
+CHUNK_BYTES = 1 << 30
+
+
+def open_npy(path: str) -> Any:
+    """The array in a .npy file, mapped and not read. Raises UsageError naming what is wrong with the file."""
+    import numpy as np
+
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path!r}")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        if "Object arrays" in str(error) or "pickle" in str(error).lower():
+            raise UsageError(f"{path} is not an .npy file of numbers: it holds objects, or is no .npy file") from error
+        if "mmap" not in str(error):
+            raise UsageError(f"{path} is not an .npy file that can be read: {error}") from error
+        array = np.load(path, allow_pickle=False)  # an empty array cannot be mapped
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path} is an archive of arrays; redtune reduces a single .npy")
+    name = array.dtype.newbyteorder("=").name
+    if name not in DTYPES:
+        raise UsageError(f"{path} holds {array.dtype}, which redtune does not reduce: choose from {', '.join(DTYPES)}")
+    return array
+
+
+def chunk_elements(device: Device, element_bytes: int) -> int:
+    """How many elements are reduced at a time."""
+    fits = int(device.memory_bytes * MEMORY_SHARE) if device.memory_bytes else CHUNK_BYTES
+    return max(1, min(fits, CHUNK_BYTES) // element_bytes)
+
+
+def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kernel, program: Any, path: str) -> Any:
+    """The value of the reduction, as a Python number. `kernel` was rendered to leave its state."""
+    import numpy as np
+
+    problem, config = kernel.problem, kernel.config
+    op, dtype = operator_named(problem.op), dtype_named(problem.dtype)
+    array = open_npy(path).reshape(-1)
+    fields, state_bytes = state_layout(op, problem.accumulate)
+    record = np.dtype(
+        {
+            "names": [name for name, _, _ in fields],
+            "formats": [field_dtype for _, field_dtype, _ in fields],
+            "offsets": [offset for _, _, offset in fields],
+            "itemsize": state_bytes,
+        }
+    )
+    total: State = numpy_identity(op, problem.accumulate)
+    step = chunk_elements(device, dtype.bytes)
+    for start in range(0, len(array), step):
+        chunk = np.ascontiguousarray(array[start : start + step], dtype=dtype.storage())
+        part = Problem(problem.op, problem.dtype, problem.accumulate, len(chunk), determinism=problem.determinism)
+        plan = make_plan(part, config, dialect, device)
+        out = session.upload(np.zeros(state_bytes, np.uint8))
+        values = {
+            "data": session.upload(chunk),
+            "first": 0,
+            "n": len(chunk),
+            "blocks": plan.blocks,
+            "partials": session.upload(np.zeros(plan.partials_bytes + 1, np.uint8)),
+            "counter": session.upload(np.zeros(4, np.uint32)),
+            "out": out,
+        }
+        session.run(session.bind(program, plan.launches, values))
+        state = session.download(out, np.empty(1, record))[0]
+        found = {name: np.asarray(state[name]) for name, _, _ in fields}
+        for name, kind in op.state:
+            if kind == "index":
+                found[name] = found[name] + start
+        total = numpy_merge(op, problem.accumulate, total, found)
+    return np.asarray(numpy_finish(op, dtype, total)).item()

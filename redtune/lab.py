@@ -1,0 +1,246 @@
+"""The parent's side of the measurements: compile workers, one measuring worker, and a verdict for everything."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redtune.backends import BACKENDS, backend_named
+from redtune.config import Config, settled
+from redtune.dialect import Dialect
+from redtune.errors import BackendMissing, RedtuneError, UsageError
+from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
+from redtune.refusals import refusals
+from redtune.render import render
+from redtune.types import Device, Kernel, Problem, Timing, Trial, Verdict, as_json, from_json
+
+DEVICES_LIMIT_S = 60.0
+INPUTS_LIMIT_S = 300.0
+COMPILE_LIMIT_S = 60.0
+TRIAL_LIMIT_S = 20.0
+FINALS_LIMIT_S = 120.0
+MAX_COMPILERS = 8
+REPEATS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel and its binary, or the verdict that it has none."""
+
+    kernel: Kernel
+    binary: str | None  # base64, as it crosses the pipe
+    verdict: Verdict = Verdict.OK
+    note: str = ""
+
+    def as_job(self) -> dict[str, Any]:
+        """The kernel with its binary, as a worker reads it."""
+        return {"kernel": as_json(self.kernel), "binary": self.binary}
+
+
+@dataclass(frozen=True, slots=True)
+class Finals:
+    """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent."""
+
+    samples: tuple[tuple[float, ...], ...]
+    labels: tuple[str, ...]
+    baseline: str
+    baseline_samples: tuple[float, ...]
+    baseline_absent: str
+
+
+def list_devices(backend: str) -> list[Device]:
+    """The devices of a backend, found by a worker: this process opens none. Raises BackendMissing with the reason."""
+    backend_named(backend)
+    worker = WorkerProcess()
+    try:
+        said = worker.ask("devices", DEVICES_LIMIT_S, backend=backend)
+    except (WorkerDied, WorkerTimedOut) as error:
+        raise BackendMissing(f"the {backend} backend could not list its devices: {error}") from error
+    finally:
+        worker.kill()
+    return [from_json(Device, device) for device in said["devices"]]
+
+
+def find_device(backend: str | None, index: int) -> Device:
+    """The device asked for: of the named backend, or of the first backend that has one."""
+    reasons = []
+    for name in [backend] if backend else BACKENDS:
+        try:
+            devices = list_devices(name)
+        except BackendMissing as error:
+            reasons.append(str(error))
+            continue
+        if index >= len(devices):
+            raise UsageError(f"{name} has no device {index}: it has {len(devices)}, counted from 0")
+        return devices[index]
+    raise BackendMissing("\n".join(reasons) if backend else "no device was found: " + "; ".join(reasons))
+
+
+class Lab:
+    """Compiles, judges and times candidates of one problem on one device."""
+
+    def __init__(self, device: Device, problem: Problem, *, seed: int = 0, is_cold: bool = True) -> None:
+        self.device, self.problem, self.seed, self.is_cold = device, problem, seed, is_cold
+        self.dialect: Dialect = backend_named(device.backend).dialect
+        self.jobs = max(1, min(MAX_COMPILERS, os.cpu_count() or 1))
+        self._compilers: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+        self._all_compilers = [WorkerProcess() for _ in range(self.jobs)]
+        for compiler in self._all_compilers:
+            self._compilers.put(compiler)
+        self._pool = ThreadPoolExecutor(self.jobs)
+        self._worker = WorkerProcess()
+        self._ready = 0  # the generation of the measuring worker that holds the inputs
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every process."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for worker in (*self._all_compilers, self._worker):
+            worker.kill()
+
+    # --- compiling ------------------------------------------------------------------------------------------------
+
+    def compile_ahead(self, kernel: Kernel) -> Future[Compiled]:
+        """Starts to compile a kernel in a process of its own."""
+        return self._pool.submit(self.compile, kernel)
+
+    def compile(self, kernel: Kernel) -> Compiled:
+        """Compiles a kernel; a compiler that fails, crashes or never returns gives a verdict."""
+        with self._compiler() as compiler:
+            try:
+                said = compiler.ask("compile", COMPILE_LIMIT_S, device=as_json(self.device), kernel=as_json(kernel))
+            except WorkerTimedOut:
+                note = f"the compiler took longer than {COMPILE_LIMIT_S:g} s"
+                return Compiled(kernel, None, Verdict.TIMED_OUT, note)
+            except WorkerDied as died:
+                return Compiled(kernel, None, Verdict.NOT_COMPILED, f"the compiler crashed: {died}")
+        if "binary" not in said:
+            return Compiled(kernel, None, Verdict.NOT_COMPILED, said["refused"])
+        return Compiled(kernel, said["binary"])
+
+    @contextmanager
+    def _compiler(self) -> Iterator[WorkerProcess]:
+        compiler = self._compilers.get()
+        try:
+            yield compiler
+        finally:
+            self._compilers.put(compiler)
+
+    # --- measuring ------------------------------------------------------------------------------------------------
+
+    def _opened(self, with_inputs: bool = True) -> WorkerProcess:
+        """The measuring worker with the device open and the inputs made."""
+        worker = self._worker
+        if worker.ensure() != self._ready:
+            worker.ask("open", DEVICES_LIMIT_S, device=as_json(self.device))
+            if with_inputs:
+                worker.ask(
+                    "inputs", INPUTS_LIMIT_S, problem=as_json(self.problem), seed=self.seed, is_cold=self.is_cold
+                )
+            self._ready = worker.generation
+        return worker
+
+    def trial(self, compiled: Compiled, best_us: float | None) -> Trial:
+        """Judges and times one candidate. A crash or a hang costs this candidate and nothing else."""
+        kernel = compiled.kernel
+        if compiled.binary is None:
+            return Trial(kernel.config, kernel.digest, compiled.verdict, note=compiled.note)
+        worker = self._opened()
+        try:
+            said = worker.ask("trial", TRIAL_LIMIT_S, best_us=best_us, **compiled.as_job())
+        except WorkerTimedOut:
+            return Trial(kernel.config, kernel.digest, Verdict.TIMED_OUT, note=f"no result within {TRIAL_LIMIT_S:g} s")
+        except WorkerDied as died:
+            return Trial(kernel.config, kernel.digest, Verdict.CRASHED, note=str(died))
+        return from_json(Trial, said["trial"])
+
+    def refresh(self) -> None:
+        """A fresh measuring process: nothing of what came before can lean on the next measurements."""
+        self._worker.kill()
+
+    def finals(self, finalists: Sequence[Compiled], rounds: int) -> Finals:
+        """Times the finalists and the library at hand in turns, in a fresh process."""
+        self.refresh()
+        said = self._opened().ask(
+            "finals",
+            FINALS_LIMIT_S,
+            kernels=[compiled.as_job() for compiled in finalists],
+            rounds=rounds,
+            repeats=REPEATS,
+        )
+        if "wrong" in said:
+            raise RedtuneError(f"the finalist {said['wrong']} was right before and is wrong now: {said['note']}")
+        return Finals(
+            tuple(map(tuple, said["samples"])),
+            tuple(said["labels"]),
+            said["baseline"],
+            tuple(said["baseline_samples"]),
+            said["baseline_absent"],
+        )
+
+    def ceiling(self, data_bytes: int) -> Timing:
+        """The shortest time in which a kernel that only reads gets through `data_bytes` on this device."""
+        kernels = list(self.ceiling_kernels(data_bytes))
+        compiled = [c for c in self._pool.map(self.compile, kernels) if c.binary is not None]
+        if not compiled:
+            raise RedtuneError("no kernel that only reads could be compiled, so there is no ceiling")
+        said = self._opened().ask(
+            "ceiling", FINALS_LIMIT_S, kernels=[c.as_job() for c in compiled], is_cold=self.is_cold
+        )
+        return min((from_json(Timing, row) for row in said["timings"]), key=lambda t: t.median_us)
+
+    def ceiling_kernels(self, data_bytes: int) -> Iterator[Kernel]:
+        """Kernels to be launched without their combine: max of int32, one instruction an element."""
+        problem = Problem("max", "int32", "int32", data_bytes // 4)
+        shapes: list[dict[str, Any]]
+        if self.device.kind == "cpu":
+            shapes = [
+                {"block": b, "wave": w, "vector": 1, "items": i, "blocks_per_cu": g, "walk": "chunk"}
+                for b, w in ((32, 32), (64, 64))
+                for i in (4, 8, 16)
+                for g in (1, 4)
+            ]
+        else:
+            shapes = [
+                {"block": b, "vector": 4, "items": i, "blocks_per_cu": g, "walk": w, "hint": h}
+                for b, i, g, w in (
+                    (256, 4, 4, "stride"),
+                    (256, 4, 8, "stride"),
+                    (256, 8, 2, "stride"),
+                    (256, 8, 4, "stride"),
+                    (512, 4, 2, "stride"),
+                    (512, 4, 4, "stride"),
+                    (512, 8, 1, "stride"),
+                    (512, 8, 2, "stride"),
+                    (1024, 4, 1, "stride"),
+                    (1024, 4, 2, "stride"),
+                    (512, 4, 1, "tile"),
+                    (256, 8, 1, "tile"),
+                )
+                for h in ("none", "no_allocate")
+            ]
+        for shape in shapes:
+            for exchange in ("shuffle", "lds"):
+                config = settled(replace(Config(combine="two_pass"), exchange=exchange, **shape))
+                if not refusals(config, problem, self.dialect, self.device):
+                    yield render(problem, config, self.dialect, self.device)
+                    break
+
+    def copy(self, data_bytes: int) -> Timing:
+        """How long a copy of `data_bytes` takes within device memory."""
+        return from_json(Timing, self._opened().ask("copy", FINALS_LIMIT_S, bytes=data_bytes)["timing"])
+
+    def reduce_file(self, compiled: Compiled, path: str, limit_s: float) -> Any:
+        """The reduction of a .npy file."""
+        self._worker.ask("open", DEVICES_LIMIT_S, device=as_json(self.device))
+        return self._worker.ask("reduce", limit_s, path=path, **compiled.as_job())["value"]

@@ -1,0 +1,223 @@
+"""Tuned configs and trial rows on disk: read with suspicion, written atomically under a lock.
+
+A tuned config is one YAML file, so that searches for different problems never meet. Its name is its key and holds all
+that changes the winner or its meaning; what the file says about itself must agree with the name. Anything unreadable is
+a miss with one warning. Files hold data only: they are read with the safe loader and every value is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from redtune.config import KNOBS, Config, choices
+from redtune.defaults import default_config
+from redtune.dialect import Dialect
+from redtune.errors import UsageError
+from redtune.refusals import refusals
+from redtune.render import templates_digest, templates_path
+from redtune.types import Best, Device, Problem, Trial, as_json, from_json
+
+CACHE_VARIABLE = "REDTUNE_CACHE"
+LOCK_TIMEOUT_S = 30.0
+
+
+def format_number() -> int:
+    """Changes with the knobs and their choices: an entry of another format may name a kernel that no longer is."""
+    text = json.dumps({name: choices(name) for name in KNOBS}, sort_keys=True)
+    return zlib.crc32(text.encode())
+
+
+def cache_path() -> Path:
+    """The user's cache folder: REDTUNE_CACHE, or the platform's own place."""
+    import platformdirs
+
+    moved = os.environ.get(CACHE_VARIABLE)
+    return Path(moved) if moved else platformdirs.user_cache_path("redtune")
+
+
+def shipped_path() -> Path:
+    """The configs that come with redtune."""
+    return templates_path().parent / "configs"
+
+
+@cache
+def warn_once(text: str) -> None:
+    """A warning that is not repeated, however often its cause is met."""
+    warnings.warn(text, stacklevel=3)
+
+
+def plain(text: str) -> str:
+    """A name that any file system can hold."""
+    return "".join(c if c.isalnum() or c in "_+." else "-" for c in text)
+
+
+def folder_name(device: Device) -> str:
+    """The folder of an architecture, features included."""
+    return f"{device.backend}-{plain(device.arch)}"
+
+
+def bucket_of(n: int) -> int:
+    """The size class of n elements: the power of two at or above it."""
+    return (n - 1).bit_length()
+
+
+def file_name(problem: Problem, temperature: str, bucket: int | None = None) -> str:
+    """The file of a problem in the folder of an architecture."""
+    size = bucket_of(problem.n) if bucket is None else bucket
+    layout = "flat" if problem.outer == problem.inner == 1 else "rows" if problem.inner == 1 else "columns"
+    parts = (problem.op, problem.dtype, problem.accumulate, layout, f"2p{size}", problem.determinism, temperature)
+    return "-".join(map(plain, parts)) + ".yaml"
+
+
+def read_entry(path: Path) -> Best | None:
+    """The entry in a file, or None where there is none that can be used; a damaged one gives a warning."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        best = from_json(Best, yaml.safe_load(text))
+        expected = (folder_name(best.device), file_name(best.problem, best.temperature))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, UsageError, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warn_once(f"the tuned config {path} cannot be used and counts as absent: {reason}")
+        return None
+    if best.format != format_number():
+        return None
+    if (path.parent.name, path.name) != expected:
+        warn_once(f"the tuned config {path} was written for {'/'.join(expected)} and counts as absent here")
+        return None
+    return best
+
+
+def entries(root: Path) -> Iterator[Best]:
+    """Every usable entry under a folder."""
+    for path in sorted(root.glob("*/*.yaml")):
+        best = read_entry(path)
+        if best is not None:
+            yield best
+
+
+def user_path(best_problem: Problem, device: Device, temperature: str) -> Path:
+    """Where the user's entry of a problem lies."""
+    return cache_path() / "configs" / folder_name(device) / file_name(best_problem, temperature)
+
+
+def save(best: Best) -> bool:
+    """Writes the user's entry in one step. False, with one warning, where nothing can be written."""
+    import yaml
+
+    path = user_path(best.problem, best.device, best.temperature)
+    text = yaml.safe_dump(as_json(best), sort_keys=False, allow_unicode=True)
+    try:
+        with locked(path):
+            write_atomically(path, text)
+    except OSError as error:
+        warn_once(f"the tuned config could not be kept in {path.parent} ({error}); {CACHE_VARIABLE} moves the cache")
+        return False
+    return True
+
+
+def locked(path: Path) -> Any:
+    """A lock on a file's name, across processes. Making it makes the folder."""
+    import filelock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return filelock.FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole text or what was there before, whenever the machine stops."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def append_row(device: Device, problem: Problem, trial: Trial, when: str) -> None:
+    """Adds a measured trial to the rows of its architecture, one line of JSON."""
+    path = cache_path() / "results" / f"{folder_name(device)}.jsonl"
+    versions = {"toolchain": device.toolchain, "driver": device.driver, "templates": templates_digest()}
+    row = {"format": format_number(), "when": when, "device": device.name, **versions}
+    row |= {"problem": as_json(problem), **as_json(trial)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:
+        warn_once(f"trial rows could not be kept in {path.parent} ({error}); {CACHE_VARIABLE} moves the cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A config for a problem, where it comes from in a phrase, and the entry it was measured in if any."""
+
+    config: Config
+    origin: str
+    best: Best | None = None
+
+
+def lookup(problem: Problem, dialect: Dialect, device: Device, temperature: str = "cold") -> Found:
+    """The config to run a problem with: the user's, a shipped one, one of a near size or architecture, the default.
+
+    Whatever is found is checked against the problem at hand, so that it can always be launched.
+    """
+    for found in candidates(problem, device, temperature):
+        if not refusals(found.config, problem, dialect, device):
+            return found
+    return Found(default_config(problem, dialect, device), "the default, nothing is tuned for this yet")
+
+
+def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[Found]:
+    """Entries that may suit, the nearest first."""
+    user, shipped = cache_path() / "configs", shipped_path()
+    own, here = folder_name(device), bucket_of(problem.n)
+    near = sorted(range(1, 64), key=lambda bucket: (abs(bucket - here), bucket))
+    others = sorted(
+        (folder.name for root in (user, shipped) if root.is_dir() for folder in root.iterdir() if folder.is_dir()),
+        key=lambda name: (_arch_distance(name, own), name),
+    )
+    others = [name for name in dict.fromkeys(others) if name != own and name.startswith(f"{device.backend}-")]
+    for bucket in near:
+        for root, whose in ((user, "tuned here"), (shipped, "shipped")):
+            best = read_entry(root / own / file_name(problem, temperature, bucket))
+            if best is not None:
+                size = "" if bucket == here else f" for about 2^{bucket} elements"
+                yield Found(best.config, f"{whose}{size}{_age(best, device)}", best)
+    for folder in others:
+        for bucket in near:
+            for root in (user, shipped):
+                best = read_entry(root / folder / file_name(problem, temperature, bucket))
+                if best is not None and best.device.vendor == device.vendor:
+                    yield Found(best.config, f"tuned on {best.device.arch}, the nearest architecture", best)
+
+
+def _age(best: Best, device: Device) -> str:
+    """What has changed on the machine or in redtune since an entry was measured."""
+    if best.templates != templates_digest():
+        return ", with older templates"
+    if (best.device.toolchain, best.device.driver) != (device.toolchain, device.driver):
+        return ", with another driver or compiler"
+    return ""
+
+
+def _arch_distance(name: str, own: str) -> int:
+    """How far apart two architectures of one backend are: by their number where they have one."""
+    digits = [int("".join(c for c in text.partition("-")[2] if c.isdigit()) or 0) for text in (name, own)]
+    return abs(digits[0] - digits[1])

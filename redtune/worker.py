@@ -1,0 +1,274 @@
+"""The isolated process: a job comes in as one line of JSON, an answer goes out as one.
+
+It alone opens the device. A hang, a crash or a poisoned context ends this process and nothing else; the parent
+(`redtune.lab`) replaces it. Whatever a device or a driver prints goes to stderr, never among the answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from redtune.backends import Backend, Call, Session, backend_named
+from redtune.errors import CompileError, RedtuneError
+from redtune.types import Device, Kernel, Problem, Trial, Verdict, as_json, from_json
+
+if TYPE_CHECKING:
+    from redtune.judge import Bench, Judge
+
+# Beyond its limit a job ends the process by itself, should the parent be gone and the device never answer.
+GRACE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open device and the backend it belongs to."""
+
+    backend: Backend
+    device: Device
+    session: Session
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A problem, its inputs at full size on the device and on the host, and the judge that knows their results."""
+
+    problem: Problem
+    data: list[Any]
+    hosts: list[Any]
+    judge: Judge
+
+
+class Station:
+    """What a worker holds between jobs."""
+
+    def __init__(self) -> None:
+        self._opened: Opened | None = None
+        self._inputs: Inputs | None = None
+
+    @property
+    def opened(self) -> Opened:
+        """The open device."""
+        assert self._opened is not None, "the parent opens the device first"
+        return self._opened
+
+    @property
+    def made(self) -> Inputs:
+        """The inputs."""
+        assert self._inputs is not None, "the parent asks for inputs first"
+        return self._inputs
+
+    def devices(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Every device of a backend."""
+        return {"devices": [as_json(device) for device in backend_named(job["backend"]).devices()]}
+
+    def compile(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A kernel's binary, or the compiler's log."""
+        device = from_json(Device, job["device"])
+        try:
+            binary = backend_named(device.backend).compile(from_json(Kernel, job["kernel"]), device)
+        except CompileError as error:
+            return {"refused": str(error), "log": error.log}
+        return {"binary": base64.b64encode(binary).decode()}
+
+    def open(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Opens the device."""
+        device = from_json(Device, job["device"])
+        backend = backend_named(device.backend)
+        self._opened = Opened(backend, device, backend.open(device))
+        return {}
+
+    def inputs(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Makes the inputs of a problem, with their right results."""
+        from redtune.clock import copies_for
+        from redtune.data import full_size
+        from redtune.dtypes import dtype_named
+        from redtune.judge import Judge
+        from redtune.operators import operator_named
+
+        device, session = self.opened.device, self.opened.session
+        problem = from_json(Problem, job["problem"])
+        dtype = dtype_named(problem.dtype)
+        copies = copies_for(device, problem.n * dtype.bytes, job["is_cold"])
+        full = full_size(operator_named(problem.op), dtype, problem.n, copies, job["seed"])
+        hosts = [dataset.raw for dataset in full]
+        data = [session.upload(raw) for raw in hosts]
+        self._inputs = Inputs(problem, data, hosts, Judge(session, problem, full, data, job["seed"]))
+        return {"copies": copies}
+
+    def _load(self, job: dict[str, Any]) -> tuple[Kernel, Any]:
+        kernel = from_json(Kernel, job["kernel"])
+        return kernel, self.opened.session.load(kernel, base64.b64decode(job["binary"]))
+
+    def _bench(self, job: dict[str, Any]) -> Bench:
+        from redtune.data import WINDOW
+        from redtune.judge import Bench
+
+        kernel, program = self._load(job)
+        problem, opened = self.made.problem, self.opened
+        bench = Bench(opened.session, opened.backend.dialect, opened.device, problem, kernel.config, program)
+        bench.prepare(max(problem.n, WINDOW))
+        return bench
+
+    def _calls(self, bench: Bench) -> list[Call]:
+        """The same reduction of each of the rotating inputs."""
+        return [bench.bind(data, 0, self.made.problem.n) for data in self.made.data]
+
+    def trial(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Judges one candidate, and times it if it is right."""
+        from redtune.clock import measure
+        from redtune.judge import Wrong
+
+        kernel = from_json(Kernel, job["kernel"])
+        bench = self._bench(job)
+        try:
+            error = self.made.judge.judge(bench)
+        except Wrong as wrong:
+            return {"trial": as_json(Trial(kernel.config, kernel.digest, Verdict.WRONG, note=str(wrong)))}
+        timing = measure(self.opened.session, self._calls(bench), job["best_us"])
+        done = Trial(kernel.config, kernel.digest, Verdict.OK, timing.median_us, timing.spread_us, error)
+        return {"trial": as_json(done)}
+
+    def ceiling(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Times the main launch alone of kernels that only read: what they reach is the read ceiling."""
+        import numpy as np
+
+        from redtune.clock import copies_for, measure
+
+        opened = self.opened
+        n = from_json(Kernel, job["kernels"][0]["kernel"]).problem.n
+        buffers = self._inputs.data if self._inputs else []
+        if not buffers:
+            host = np.resize(np.arange(1 << 20, dtype=np.int32), n)
+            copies = copies_for(opened.device, host.nbytes, job["is_cold"])
+            buffers = [opened.session.upload(host.copy()) for _ in range(copies)]
+        rows = []
+        for item in job["kernels"]:
+            kernel, program = self._load(item)
+            scratch = opened.session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
+            values = {"first": 0, "n": n, "partials": scratch, "out": scratch}
+            main = [launch for launch in kernel.launches if "data" in launch.args]
+            calls = [opened.session.bind(program, main, values | {"data": data}) for data in buffers]
+            rows.append(as_json(measure(opened.session, calls)))
+        return {"timings": rows}
+
+    def copy(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Times copies from device memory to device memory."""
+        import numpy as np
+
+        from redtune.clock import SAMPLES, summary
+
+        session = self.opened.session
+        there, here = (session.upload(np.ones(job["bytes"], np.uint8)) for _ in range(2))
+        samples = [session.copy(here, there, job["bytes"]) for _ in range(SAMPLES + 2)]
+        return {"timing": as_json(summary(samples[2:]))}
+
+    def finals(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Judges the finalists again, then times them and the library in turns, and looks for varying results."""
+        from redtune.clock import interleave, sampler
+        from redtune.judge import Wrong
+
+        session, judge = self.opened.session, self.made.judge
+        samplers: list[Callable[[], float]] = []
+        labels = []
+        for item in job["kernels"]:
+            bench = self._bench(item)
+            try:
+                judge.judge(bench)
+            except Wrong as wrong:
+                return {"wrong": item["kernel"]["digest"], "note": str(wrong)}
+            labels.append("run-to-run" if judge.repeats(bench, job["repeats"]) else "varies")
+            samplers.append(sampler(session, self._calls(bench)))
+        name, absent = "", ""
+        try:
+            name, library = session.baseline(self.made.problem, self.made.data, self.made.hosts)
+            samplers.append(library)
+        except RedtuneError as error:
+            absent = str(error)
+        rows = interleave(samplers, job["rounds"])
+        return {
+            "samples": rows[: len(labels)],
+            "labels": labels,
+            "baseline": name,
+            "baseline_samples": rows[-1] if name else [],
+            "baseline_absent": absent,
+        }
+
+    def reduce(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Reduces a .npy file in chunks with a kernel that leaves its state."""
+        from redtune.files import reduce_file
+
+        opened = self.opened
+        kernel, program = self._load(job)
+        value = reduce_file(opened.session, opened.backend.dialect, opened.device, kernel, program, job["path"])
+        return {"value": value}
+
+
+def answer(station: Station, job: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """What to say about a job, and whether the process can go on after it."""
+    try:
+        return cast(dict[str, Any], getattr(station, job["job"])(job)), True
+    except RedtuneError as error:
+        return {"error": str(error), "kind": type(error).__name__}, True
+    except Exception as error:  # the border: whatever a driver raises becomes a verdict in the parent
+        return {"crashed": f"{type(error).__name__}: {error}"}, False
+
+
+def _watch_parent() -> None:
+    """Ends this process when its parent is gone, so that a killed search leaves nothing behind."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(jobs: TextIO, answers: TextIO) -> int:
+    """Answers jobs until there are no more, or until one leaves the process unfit."""
+    station = Station()
+    for line in jobs:
+        job = json.loads(line)
+        faulthandler.dump_traceback_later(job["limit_s"] + GRACE_S, exit=True)
+        said, goes_on = answer(station, job)
+        faulthandler.cancel_dump_traceback_later()
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+        if not goes_on:
+            return 1
+    return 0
+
+
+def main() -> int:
+    """Entry of the process: jobs on stdin, answers on what was stdout."""
+    _watch_parent()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with contextlib.suppress(KeyboardInterrupt):
+        return serve(sys.stdin, answers)
+    return 1
+
+
+def command() -> tuple[list[str], dict[str, str]]:
+    """How to start a worker: the command, and what to add to its environment."""
+    root = str(Path(__file__).resolve().parent.parent)
+    return [sys.executable, "-m", "redtune.worker"], {"PYTHONPATH": root}
+
+
+if __name__ == "__main__":
+    # Skip interpreter teardown: a driver with a broken context can hang or crash in it.
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)
