@@ -1,0 +1,230 @@
+"""The command line: parse, one call of the API, print, exit code.
+
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted. Errors are one or two lines on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+import warnings
+from typing import Annotated, Any, Optional
+
+import typer
+
+from redtune.errors import RedtuneError, UsageError
+
+app = typer.Typer(
+    help="Write, prove and tune reduction kernels for the device in front of you.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Op = Annotated[str, typer.Option("--op", help="What to reduce with: sum, prod, max, min, argmax, argmin.")]
+Dtype = Annotated[str, typer.Option(help="Type of the elements: float32, bfloat16, int8, ...")]
+Number = Annotated[Optional[str], typer.Option("--n", help="How many elements: 2**26, 1e6, 1000.", metavar="N")]  # noqa: UP045
+BackendName = Annotated[Optional[str], typer.Option("--backend", help="cuda, hip or opencl; the first with a device.")]  # noqa: UP045
+DeviceIndex = Annotated[int, typer.Option("--device", help="Which device of the backend, from 0.")]
+Fix = Annotated[Optional[list[str]], typer.Option("--fix", help="KNOB=VALUE; may be repeated.", metavar="KNOB=VALUE")]  # noqa: UP045
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
+
+
+def parse_n(text: str | None) -> int | None:
+    """`2**26`, `2^26`, `1e6`, `1_000` as a number of elements."""
+    if text is None:
+        return None
+    power = re.fullmatch(r"(\d{1,19})(?:\*\*|\^)(\d{1,3})", text.strip())
+    if power:
+        return int(pow(int(power[1]), int(power[2])))
+    try:
+        value = float(text) if re.search(r"[.eE]", text) else int(text)
+    except ValueError:
+        raise UsageError(f"n cannot be {text!r}: write a whole number, 2**26 or 1e6") from None
+    if value != value or value in (float("inf"), float("-inf")) or value != int(value):
+        raise UsageError(f"n cannot be {text!r}: write a whole number, 2**26 or 1e6")
+    return int(value)
+
+
+def parse_seconds(text: str | None) -> float | None:
+    """`90`, `90s` or `2m` as seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
+    if not match:
+        raise UsageError(f"a time limit cannot be {text!r}: write 90, 90s, 2m or 1h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+
+
+def parse_fixes(texts: list[str] | None) -> dict[str, Any]:
+    """Every --fix as a knob and its value."""
+    from redtune.config import parse_fix
+
+    return dict(parse_fix(text) for text in texts or [])
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """The one document of --json."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=True) + "\n")
+
+
+@app.command()
+def devices(
+    backend: BackendName = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the read and copy ceilings.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the devices, and say for each backend without one why."""
+    from redtune import api, terminal
+    from redtune.errors import BackendMissing
+    from redtune.types import as_json as plain
+
+    found, absent = api.devices(backend)
+    if not found:
+        raise BackendMissing("no device was found\n" + "\n".join(absent.values()))
+    figures = [api.measure_device(device) if measure else {} for device in found]
+    if as_json:
+        rows = [plain(device) | extra for device, extra in zip(found, figures, strict=True)]
+        print_json({"devices": rows, "absent": absent})
+    else:
+        terminal.show_devices(found, figures, absent)
+
+
+@app.command()
+def search(
+    op: Op,
+    dtype: Dtype = "float32",
+    n: Number = None,
+    like: Annotated[Optional[str], typer.Option(help="Take dtype and size from a .npy file.", metavar="FILE")] = None,  # noqa: UP045
+    backend: BackendName = None,
+    device: DeviceIndex = 0,
+    trials: Annotated[Optional[int], typer.Option(help="Configs the study holds in the end.")] = None,  # noqa: UP045
+    time_limit: Annotated[Optional[str], typer.Option(help="Stop measuring after: 45s, 2m.", metavar="TIME")] = None,  # noqa: UP045
+    sampler: Annotated[str, typer.Option(help="tpe, random, gp, cmaes or exhaustive.")] = "tpe",
+    determinism: Annotated[str, typer.Option(help="any, or run-to-run: the same bits on every run.")] = "any",
+    cold: Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")] = True,
+    fix: Fix = None,
+    seed: Annotated[int, typer.Option(help="Of inputs and sampler.")] = 0,
+    storage: Annotated[Optional[str], typer.Option(help="Database of studies.", metavar="URL")] = None,  # noqa: UP045
+    study: Annotated[Optional[str], typer.Option(help="Name of the study.")] = None,  # noqa: UP045
+    as_json: AsJson = False,
+) -> None:
+    """Tune one reduction on this device and keep the winner."""
+    from redtune import api, terminal
+
+    count = parse_n(n)
+    if like is not None:
+        from redtune.files import open_npy
+
+        array = open_npy(like)
+        dtype, count = array.dtype.newbyteorder("=").name, int(array.size)
+    try:
+        with terminal.progress_line(is_quiet=as_json) as progress:
+            report = api.search(
+                op,
+                dtype,
+                count,
+                backend=backend,
+                device=device,
+                trials=trials,
+                time_limit_s=parse_seconds(time_limit),
+                sampler=sampler,
+                seed=seed,
+                fix=parse_fixes(fix),
+                determinism=determinism,
+                cold=cold,
+                storage=storage,
+                study=study,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; every finished trial is kept, and the same command continues") from None
+    if as_json:
+        print_json(terminal.report_json(report))
+    else:
+        terminal.show_report(report)
+
+
+@app.command()
+def show(
+    op: Annotated[Optional[str], typer.Option("--op", help="Only this operator.")] = None,  # noqa: UP045
+    dtype: Dtype = "float32",
+    n: Number = None,
+    backend: BackendName = None,
+    device: DeviceIndex = 0,
+    arch: Annotated[Optional[str], typer.Option(help="Write for sm_90, gfx942, ... with no device.")] = None,  # noqa: UP045
+    fix: Fix = None,
+    source: Annotated[bool, typer.Option("--source", help="Print the kernel instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what is tuned, for which device, with its evidence; or print a kernel."""
+    from redtune import api, terminal
+    from redtune.types import as_json as plain
+
+    if source:
+        if op is None:
+            raise UsageError("--source prints the kernel of one operator: name it with --op")
+        sys.stdout.write(
+            api.source(op, dtype, parse_n(n), backend=backend, device=device, arch=arch, fix=parse_fixes(fix))
+        )
+        return
+    rows = api.tuned(op)
+    if as_json:
+        print_json({"tuned": [{"from": whose, **plain(best)} for whose, best in rows]})
+    else:
+        terminal.show_tuned(rows)
+
+
+@app.command()
+def run(
+    file: Annotated[str, typer.Argument(help="A .npy file; all its elements are reduced.")],
+    op: Op,
+    backend: BackendName = None,
+    device: DeviceIndex = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Reduce a file with the tuned kernel."""
+    from redtune import api
+    from redtune.types import as_json as plain
+
+    result = api.reduce_file(file, op, backend=backend, device=device)
+    if as_json:
+        print_json(plain(result))
+        return
+    typer.echo(result["value"])
+    typer.echo(f"{op} of {result['n']} {result['dtype']} elements; config: {result['origin']}", err=True)
+
+
+@app.command(hidden=True)
+def worker() -> None:
+    """The isolated process that a search starts."""
+    from redtune import worker as process
+
+    raise SystemExit(process.main())
+
+
+INTERRUPTED = 130
+
+
+class Interrupted(RedtuneError):
+    """Ctrl-C; what was finished is kept."""
+
+
+def main(arguments: list[str]) -> int:
+    """The command line. Gives the exit code; prints errors in one or two lines, with a traceback only on --debug."""
+    is_debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    warnings.showwarning = lambda message, *_, **__: print(f"redtune: warning: {message}", file=sys.stderr)
+    try:
+        app(args=arguments, prog_name="redtune")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    except RedtuneError as error:
+        if is_debug:
+            traceback.print_exc()
+        print(f"redtune: {error}", file=sys.stderr)
+        return INTERRUPTED if isinstance(error, Interrupted) else 2 if isinstance(error, UsageError) else 1
+    return 0

@@ -1,0 +1,198 @@
+"""What a person sees: tables through rich, a progress line on a terminal, plain text when piped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from redtune.config import KNOBS, Config, is_read
+from redtune.store import user_path
+from redtune.tuner import Progress as Step
+from redtune.tuner import Report, gigabytes_per_second
+from redtune.types import Best, Device, as_json
+
+PLAIN_WIDTH = 110
+EVERY = 10  # when piped, one line in so many trials
+
+
+def console() -> Console:
+    """Of stdout; when piped, wide enough that no table is cut."""
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
+
+
+def of_ceiling(micros: float | None, ceiling_us: float | None) -> str:
+    """Percent of the read ceiling that a time reaches."""
+    return f"{ceiling_us / micros:.1%}" if micros and ceiling_us else "-"
+
+
+def describe(step: Step) -> str:
+    """The best so far in GB/s and percent of the ceiling."""
+    if step.best_us is None or not step.data_bytes:
+        return step.step
+    rate = gigabytes_per_second(step.data_bytes, step.best_us)
+    return f"{step.step}: best {rate:.1f} GB/s, {of_ceiling(step.best_us, step.ceiling_us)} of the ceiling"
+
+
+@contextmanager
+def progress_line(is_quiet: bool) -> Iterator[Callable[[Step], None]]:
+    """A function that shows progress: a bar on a terminal, a line now and then when piped, nothing when quiet."""
+    if is_quiet:
+        yield lambda step: None
+        return
+    if not sys.stderr.isatty():
+
+        def line(step: Step) -> None:
+            if not step.done or step.done % EVERY == 0 or step.done == step.budget:
+                count = f" ({step.done} of {step.budget})" if step.budget else ""
+                print(f"{describe(step)}{count}", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("finding the device", total=None)
+
+        def show(step: Step) -> None:
+            bar.update(task, description=describe(step), completed=step.done, total=step.budget or None)
+
+        yield show
+
+
+def in_words(config: Config) -> str:
+    """Every knob that has an effect, with its value."""
+    return " ".join(f"{name}={getattr(config, name)}" for name in KNOBS if is_read(name, config))
+
+
+def show_devices(found: list[Device], figures: list[dict[str, float]], absent: dict[str, str]) -> None:
+    """The devices, their ceilings if they were measured, and the backends that have none."""
+    out = console()
+    is_measured = any(figures)
+    table = Table("backend", "#", "device", "arch", "waves", "units", "cache", "memory", title="Devices")
+    for heading in ("read GB/s", "copy GB/s") if is_measured else ():
+        table.add_column(heading, justify="right")
+    for device, extra in zip(found, figures, strict=True):
+        row = [device.backend, str(device.index), device.name, device.arch]
+        row += [", ".join(map(str, device.waves)) or "none", str(device.compute_units)]
+        row += [f"{device.cache_bytes / 2**20:.0f} MiB", f"{device.memory_bytes / 2**30:.1f} GiB"]
+        row += [f"{extra['read_gbps']:.1f}", f"{extra['copy_gbps']:.1f}"] if is_measured else []
+        table.add_row(*row)
+    out.print(table)
+    for device in found:
+        out.print(f"{device.backend} {device.index}: {device.toolchain}; driver {device.driver}")
+    for backend, reason in absent.items():
+        out.print(f"{backend}: none: {reason}")
+
+
+def show_report(report: Report) -> None:
+    """What a search found."""
+    out, best = console(), report.best
+    assert best is not None, "a search without a winner raises"
+    problem, device = report.problem, report.device
+    title = f"{problem.op} of {problem.n} {problem.dtype} on {device.name} ({device.backend}, {report.temperature})"
+    table = Table("", "median us", "spread us", "GB/s", "of ceiling", "time against default", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    data_bytes = best.gbps * best.median_us * 1e3
+    ceiling_us = data_bytes / best.ceiling_gbps * 1e-3 if best.ceiling_gbps else None
+
+    def row(label: str, micros: float, spread: float | None) -> None:
+        against = f"{micros / best.default_us:.3f}" if best.default_us else "-"
+        table.add_row(
+            label,
+            f"{micros:.2f}",
+            "-" if spread is None else f"{spread:.2f}",
+            f"{gigabytes_per_second(int(data_bytes), micros):.1f}",
+            of_ceiling(micros, ceiling_us),
+            against,
+        )
+
+    row("winner", best.median_us, best.spread_us)
+    for finalist in report.finalists:
+        if finalist.config != best.config:
+            row(f"finalist, {finalist.role}", finalist.timing.median_us, finalist.timing.spread_us)
+    if best.baseline_us is not None:
+        row(best.baseline, best.baseline_us, None)
+    if best.worst_us is not None:
+        row("slowest verified config", best.worst_us, None)
+    if ceiling_us is not None:
+        row("read ceiling, measured", ceiling_us, None)
+    out.print(table)
+    _show_story(out, report, best)
+
+
+def _show_story(out: Console, report: Report, best: Best) -> None:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
+    resumed = f" ({report.resumed} of them from earlier calls)" if report.resumed else ""
+    out.print(f"winner: {in_words(best.config)}")
+    out.print(f"verdict: {report.verdict}; results {best.determinism}")
+    if best.worst_us:
+        out.print(f"worth: {best.worst_us / best.median_us:.1f}x over the slowest verified config")
+    out.print(f"started from: {report.started_from}")
+    out.print(
+        f"trials: {len(report.trials)}{resumed}: {counts}; stopped: {report.stopped}; {report.seconds:.0f} s in all"
+    )
+    for verdict, trial in report.first_failures().items():
+        out.print(f"first {verdict}: {in_words(trial.config)}: {trial.note}")
+    if report.baseline_absent:
+        out.print(f"no library to compare with: {report.baseline_absent}")
+    if report.is_saved:
+        out.print(f"kept in: {user_path(best.problem, best.device, best.temperature)}", soft_wrap=True)
+    else:
+        out.print("not kept: the search had fixed knobs, or the cache cannot be written")
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The document of `search --json`."""
+    return {
+        "problem": as_json(report.problem),
+        "device": as_json(report.device),
+        "best": as_json(report.best),
+        "finalists": as_json(report.finalists),
+        "trials": len(report.trials),
+        "resumed": report.resumed,
+        "started_from": report.started_from,
+        "verdict": report.verdict,
+        "verdicts": report.verdicts(),
+        "first_failures": {verdict: as_json(trial) for verdict, trial in report.first_failures().items()},
+        "stopped": report.stopped,
+        "seconds": report.seconds,
+        "baseline_absent": report.baseline_absent,
+        "is_saved": report.is_saved,
+    }
+
+
+def show_tuned(rows: list[tuple[str, Best]]) -> None:
+    """The stored winners with their evidence."""
+    out = console()
+    if not rows:
+        out.print("nothing is tuned yet: redtune search --op max")
+        return
+    headings = ("op", "dtype", "n", "arch", "median us", "spread us", "GB/s", "of ceiling", "found", "from")
+    table = Table(*headings, title="Tuned")
+    for whose, best in rows:
+        share = f"{best.gbps / best.ceiling_gbps:.1%}" if best.ceiling_gbps else "-"
+        table.add_row(
+            best.problem.op,
+            best.problem.dtype,
+            str(best.problem.n),
+            best.device.arch,
+            f"{best.median_us:.2f}",
+            f"{best.spread_us:.2f}",
+            f"{best.gbps:.1f}",
+            share,
+            best.found[:10],
+            whose,
+        )
+    out.print(table)
+    for _, best in rows:
+        evidence = f"{best.trials} trials, {best.temperature}, {best.determinism}, seed {best.seed}"
+        if best.baseline_us:
+            evidence += f"; {best.baseline} {best.baseline_us:.2f} us"
+        out.print(f"{best.problem.op} {best.problem.dtype} on {best.device.name}: {in_words(best.config)}")
+        out.print(f"  {evidence}; {best.device.toolchain}; driver {best.device.driver}")

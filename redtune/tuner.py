@@ -1,0 +1,366 @@
+"""One search: the space, the queue, the trials, the finalists, the winner."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from redtune import store
+from redtune.clock import paired_ratio, summary
+from redtune.config import Config, Value
+from redtune.defaults import default_config
+from redtune.dtypes import dtype_named
+from redtune.errors import RedtuneError
+from redtune.lab import Compiled, Finals, Lab
+from redtune.proposals import Proposals
+from redtune.render import render, templates_digest
+from redtune.space import Space, make_space
+from redtune.types import Best, Device, Problem, Timing, Trial, Verdict
+
+FINALISTS = 3
+ROUNDS = {"gpu": 41, "cpu": 15}
+DEFAULT_TRIALS = {"gpu": 150, "cpu": 40}
+DEFAULT_TIME_LIMIT_S = 45.0
+# A search does not stop at the ceiling before it has seen so many verified configs: the first may have been lucky.
+AT_LEAST = 8
+
+
+class NothingVerified(RedtuneError):
+    """No config came through the judge; the text names the first failure of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is. Times in microseconds."""
+
+    step: str
+    done: int = 0
+    budget: int = 0
+    best_us: float | None = None
+    ceiling_us: float | None = None
+    data_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """One finalist: where it came from, its timing in the final rounds, and its ratio to the incumbent, with the
+    interval that holds the true median ratio 19 times in 20."""
+
+    config: Config
+    role: str
+    timing: Timing
+    ratio: float
+    low: float
+    high: float
+    determinism: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a search found, for the terminal and for programs."""
+
+    problem: Problem
+    device: Device
+    started_from: str
+    resumed: int
+    temperature: str
+    trials: list[Trial] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    finalists: list[Finalist] = field(default_factory=list)
+    best: Best | None = None
+    verdict: str = ""
+    stopped: str = ""
+    is_saved: bool = False
+    seconds: float = 0.0
+    baseline_absent: str = ""
+
+    def verdicts(self) -> dict[str, int]:
+        """How many trials ended how."""
+        counts = Counter(trial.verdict.value for trial in self.trials)
+        counts[Verdict.REFUSED.value] += len(self.refused)
+        return {v.value: counts[v.value] for v in Verdict if counts[v.value]}
+
+    def first_failures(self) -> dict[str, Trial]:
+        """The first trial of each kind of failure."""
+        rows: dict[str, Trial] = {}
+        for trial in self.trials:
+            if trial.verdict != Verdict.OK:
+                rows.setdefault(trial.verdict.value, trial)
+        return rows
+
+
+def gigabytes_per_second(data_bytes: int, micros: float) -> float:
+    """Bytes read over time, in 10^9 bytes per second."""
+    return data_bytes / micros * 1e-3
+
+
+class Search:
+    """The steps of a search over one problem on one device."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: Device,
+        *,
+        trials: int | None = None,
+        time_limit_s: float | None = None,
+        sampler: str = "tpe",
+        seed: int = 0,
+        fixed: Mapping[str, Value] | None = None,
+        storage: str | None = None,
+        study: str | None = None,
+        is_cold: bool = True,
+        lab: Lab | None = None,
+        progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        self.began = time.monotonic()
+        self.limit_s = time_limit_s if time_limit_s is not None else DEFAULT_TIME_LIMIT_S
+        self.problem, self.device, self.seed = problem, device, seed
+        self.budget = trials if trials is not None else DEFAULT_TRIALS[device.kind]
+        self.temperature = "cold" if is_cold else "warm"
+        self.progress = progress
+        self.lab = lab or Lab(device, problem, seed=seed, is_cold=is_cold)
+        self.space: Space = make_space(problem, self.lab.dialect, device, dict(fixed or {}))
+        name = study or self.study_name(dict(fixed or {}))
+        self.proposals = Proposals(self.space, name, sampler, seed, storage)
+        self.default = default_config(problem, self.lab.dialect, device)
+        self.found = store.lookup(problem, self.lab.dialect, device, self.temperature)
+        self.data_bytes = problem.n * dtype_named(problem.dtype).bytes
+        self.ceiling: Timing | None = None
+        self.report = Report(problem, device, self.found.origin, len(self.proposals.known), self.temperature)
+        self.report.trials = list(self.proposals.known.values())
+
+    def study_name(self, fixed: Mapping[str, Value]) -> str:
+        """Trials belong together when nothing that changes their time differs."""
+        parts = [self.device.name, self.device.toolchain, self.device.driver, templates_digest()]
+        parts += [store.file_name(self.problem, self.temperature), str(self.problem.n), str(store.format_number())]
+        parts += [f"{name}={value}" for name, value in sorted(fixed.items())]
+        return " | ".join(parts)
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """Measures up to the budget, decides between the finalists, keeps the winner."""
+        try:
+            self.progress(Progress("measuring the read ceiling"))
+            self.ceiling = self.lab.ceiling(self.data_bytes)
+            self._measure_all()
+            self._decide()
+        finally:
+            self.proposals.abandon()
+            self.lab.close()
+            self.report.seconds = time.monotonic() - self.began
+        return self.report
+
+    def _measure_all(self) -> None:
+        if self.device.kind == "cpu":
+            # Compilers share the processor with what is measured, so they work first, a batch at a time.
+            for batch in self._batches(self.lab.jobs * 2):
+                for future in [f for f in batch if f.result()]:
+                    self._measure(future.result())
+            return
+        waiting: deque[Future[Compiled]] = deque()
+        configs = self._configs()
+        while True:
+            while len(waiting) < self.lab.jobs * 2 and (config := next(configs, None)) is not None:
+                waiting.append(self._compile(config))
+            if not waiting:
+                return
+            self._measure(waiting.popleft().result())
+
+    def _batches(self, size: int) -> Iterator[list[Future[Compiled]]]:
+        configs = self._configs()
+        while True:
+            batch: list[Future[Compiled]] = []
+            while len(batch) < size and (config := next(configs, None)) is not None:
+                batch.append(self._compile(config))
+            if not batch:
+                return
+            yield batch
+
+    def _compile(self, config: Config) -> Future[Compiled]:
+        return self.lab.compile_ahead(render(self.problem, config, self.lab.dialect, self.device))
+
+    def _configs(self) -> Iterator[Config]:
+        """Configs to measure, until a reason to stop."""
+        proposals, given = self.proposals, len(self.proposals.known)
+        neighbours = [found.config for found in store.candidates(self.problem, self.device, self.temperature)]
+        queue = deque(proposals.queue([self.default, self.found.config, *neighbours[:4]]))
+        if self.space.is_within(self.budget):
+            queue.extend(c for c in proposals.queue(list(self.space.walk())) if c not in queue)
+            self.report.stopped = "every legal config was measured"
+            whole = True
+        else:
+            whole = False
+        while not self._must_stop(given):
+            if queue:
+                config: Config | None = queue.popleft()
+                if config is not None and not proposals.adopt(config):
+                    continue
+            elif whole:
+                return
+            else:
+                config, refused = proposals.next()
+                self.report.refused += refused
+            if config is None:
+                self.report.stopped = "no legal config is left to measure"
+                return
+            given += 1
+            yield config
+
+    def _must_stop(self, given: int) -> bool:
+        spent = time.monotonic() - self.began
+        if given >= self.budget:
+            self.report.stopped = self.report.stopped or f"{self.budget} trials were measured"
+            return True
+        if spent > self.limit_s:
+            self.report.stopped = f"the time limit of {self.limit_s:g} s was reached"
+            return True
+        best = self._fastest()
+        verified = sum(t.verdict == Verdict.OK for t in self.report.trials)
+        if best is None or best.micros is None or self.ceiling is None or verified < AT_LEAST:
+            return False
+        noise = max(best.spread_us or 0.0, self.ceiling.spread_us)
+        if best.micros <= self.ceiling.median_us + noise:
+            self.report.stopped = "the best is within noise of the measured read ceiling"
+            return True
+        return False
+
+    def _fastest(self) -> Trial | None:
+        done = [t for t in self.report.trials if t.verdict == Verdict.OK and t.micros is not None]
+        return min(done, key=lambda t: t.micros or 0.0, default=None)
+
+    def _measure(self, compiled: Compiled) -> None:
+        best = self._fastest()
+        trial = _checked(self.lab.trial(compiled, best.micros if best else None))
+        self.proposals.tell(trial)
+        self.report.trials.append(trial)
+        store.append_row(self.device, self.problem, trial, _now())
+        best = self._fastest()
+        self.progress(
+            Progress(
+                "searching",
+                len(self.report.trials),
+                self.budget,
+                best.micros if best else None,
+                self.ceiling.median_us if self.ceiling else None,
+                self.data_bytes,
+            )
+        )
+
+    # --- the finals -----------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        done = sorted((t for t in self.report.trials if t.verdict == Verdict.OK), key=lambda t: t.micros or 0.0)
+        if not done:
+            raise NothingVerified(self._no_winner())
+        self.progress(Progress("timing the finalists", len(self.report.trials), self.budget, done[0].micros))
+        measured = {t.config for t in done}
+        roles: dict[Config, str] = {t.config: "found" for t in done[:FINALISTS]}
+        for config, role in ((self.found.config, "stored"), (self.default, "default")):
+            if config in measured:
+                roles[config] = role
+        configs = list(roles)
+        compiled = [self._compile(config).result() for config in configs]
+        finals = self.lab.finals(compiled, ROUNDS[self.device.kind])
+        incumbent = configs.index(self.found.config) if self.found.config in roles else None
+        if incumbent is None and self.default in roles:
+            incumbent = configs.index(self.default)
+        self._judge_finals(configs, [roles[c] for c in configs], finals, incumbent)
+
+    def _judge_finals(self, configs: list[Config], roles: list[str], finals: Finals, incumbent: int | None) -> None:
+        timings = [summary(row) for row in finals.samples]
+        admitted = [
+            k for k, label in enumerate(finals.labels) if self.problem.determinism == "any" or label == "run-to-run"
+        ]
+        if not admitted:
+            raise NothingVerified("no finalist gave the same result on every run, as run-to-run demands")
+        against = incumbent if incumbent is not None and incumbent in admitted else admitted[0]
+        ratios = [paired_ratio(row, finals.samples[against]) for row in finals.samples]
+        fastest = min(admitted, key=lambda k: timings[k].median_us)
+        winner = fastest if ratios[fastest][2] < 1.0 else against
+        self.report.finalists = sorted(
+            (
+                Finalist(config, role, timing, *ratio, label)
+                for config, role, timing, ratio, label in zip(
+                    configs, roles, timings, ratios, finals.labels, strict=True
+                )
+            ),
+            key=lambda f: f.timing.median_us,
+        )
+        self.report.baseline_absent = finals.baseline_absent
+        self.report.verdict = self._sentence(roles[against], winner == against, ratios[fastest], fastest == against)
+        self.report.best = self._best(configs[winner], timings[winner], finals, winner)
+        if not self.space.fixed:
+            self.report.is_saved = store.save(self.report.best)
+
+    def _sentence(self, role: str, is_kept: bool, ratio: tuple[float, float, float], is_fastest: bool) -> str:
+        if is_kept and is_fastest:
+            return f"the {role} config is the best that was measured"
+        if is_kept:
+            return f"the {role} config is within noise of the best that was measured, and is kept"
+        gain = 1 - ratio[0]
+        return f"{gain:.1%} less time than the {role} config, beyond noise ({1 - ratio[2]:.1%} to {1 - ratio[1]:.1%})"
+
+    def _best(self, config: Config, timing: Timing, finals: Finals, winner: int) -> Best:
+        others = [f.timing.median_us for f in self.report.finalists if f.config != config]
+        default = next((f.timing.median_us for f in self.report.finalists if f.config == self.default), None)
+        times = [t.micros for t in self.report.trials if t.verdict == Verdict.OK and t.micros is not None]
+        gbps = gigabytes_per_second
+        ceiling_us = self.ceiling.median_us if self.ceiling else None
+        return Best(
+            problem=self.problem,
+            device=self.device,
+            config=config,
+            median_us=timing.median_us,
+            spread_us=timing.spread_us,
+            runner_up_us=min(others, default=None),
+            default_us=default,
+            worst_us=max(times),
+            baseline_us=statistics.median(finals.baseline_samples) * 1e6 if finals.baseline_samples else None,
+            baseline=finals.baseline,
+            gbps=gbps(self.data_bytes, timing.median_us),
+            ceiling_gbps=gbps(self.data_bytes, ceiling_us) if ceiling_us else None,
+            temperature=self.temperature,
+            determinism=finals.labels[winner],
+            trials=len(self.report.trials),
+            seed=self.seed,
+            found=_now(),
+            versions=versions(),
+            templates=templates_digest(),
+            format=store.format_number(),
+        )
+
+    def _no_winner(self) -> str:
+        failures = [f"{verdict}: {trial.note}" for verdict, trial in self.report.first_failures().items()]
+        return "no config came through: " + ("; ".join(failures) or "none was measured within the limits")
+
+
+def _checked(trial: Trial) -> Trial:
+    """A time that no clock can show is a failure, not a record."""
+    if trial.verdict == Verdict.OK and not (trial.micros is not None and 0.0 < trial.micros < float("inf")):
+        return replace(trial, verdict=Verdict.CRASHED, micros=None, note=f"the clock said {trial.micros} us")
+    return trial
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """What the measurements were made with."""
+    import importlib.metadata
+    import platform
+
+    found = {"python": platform.python_version()}
+    for package in ("redtune", "numpy", "optuna", "pyopencl", "cupy-cuda13x", "cupy-cuda12x", "cupy-rocm-7-0"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
