@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,7 +91,8 @@ def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
             case ast.Call(ast.Name(word), args):
                 # Arguments that are not plain stand in brackets already, so the formats can repeat them as they are.
                 body = words[word].format(*(write(arg) for arg in args))
-                return f"({body})" if inner and not body.endswith(")") else body
+                is_call = re.fullmatch(r"\w+\([^()]*\)", words[word])
+                return f"({body})" if inner and not is_call else body
             case ast.BinOp(left, op, right):
                 body = f"{write(left)} {BINARY[type(op)]} {write(right)}"
             case ast.Compare(left, [op], [right]):
