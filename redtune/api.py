@@ -13,6 +13,7 @@ from redtune.operators import accumulate_type, operator_named
 from redtune.types import DETERMINISMS, Best, Device, Problem
 
 if TYPE_CHECKING:
+    from redtune.bench import Comparison
     from redtune.store import Found
     from redtune.tuner import Progress, Report
 
@@ -141,6 +142,26 @@ def measure_device(device: Device, n_bytes: int | None = None) -> dict[str, floa
         "copy_gbps": 2 * size / copy.median_us * 1e-3,
         "copy_spread_us": copy.spread_us,
     }
+
+
+def bench(
+    op: str,
+    dtype: str = "float32",
+    n: int | None = None,
+    *,
+    backend: str | None = None,
+    device: int = 0,
+    cold: bool = True,
+) -> Comparison:
+    """Times the stored winner, the default and every library that is there, in turns in one run. Tunes nothing."""
+    from redtune.bench import compare_libraries
+    from redtune.lab import find_device
+
+    problem = make_problem(op, dtype, 1 if n is None else n)
+    found = find_device(backend, device)
+    problem = problem if n is not None else replace(problem, n=DEFAULT_N[found.kind])
+    check_fits(problem, found)
+    return compare_libraries(problem, found, is_cold=cold)
 
 
 def tuned(op: str | None = None) -> list[tuple[str, Best]]:

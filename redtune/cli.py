@@ -198,6 +198,27 @@ def run(
     typer.echo(f"{op} of {result['n']} {result['dtype']} elements; config: {result['origin']}", err=True)
 
 
+@app.command()
+def bench(
+    op: Op,
+    dtype: Dtype = "float32",
+    n: Number = None,
+    backend: BackendName = None,
+    device: DeviceIndex = 0,
+    cold: Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Time the stored winner, the default and every library that is there, side by side in one run."""
+    from redtune import api, terminal
+    from redtune.types import as_json as plain
+
+    comparison = api.bench(op, dtype, parse_n(n), backend=backend, device=device, cold=cold)
+    if as_json:
+        print_json(plain(comparison))
+    else:
+        terminal.show_comparison(comparison)
+
+
 @app.command(hidden=True)
 def worker() -> None:
     """The isolated process that a search starts."""

@@ -24,7 +24,8 @@ class Combine:
     """One way for blocks to meet.
 
     `before` and `after` name further entry points, each one block, launched around the main kernel; `partials` says
-    whether every block leaves its state in scratch, `counter` whether blocks count themselves in a zeroed cell.
+    whether every block leaves its state in scratch, `counter` whether blocks count themselves in a zeroed cell,
+    `in_turn` whether blocks merge into the result one after the other.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Combine:
     after: str = ""
     partials: bool = False
     counter: bool = False
+    in_turn: bool = False
 
 
 def _always(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
@@ -74,7 +76,13 @@ COMBINES = {
             after="second",
             partials=True,
         ),
-        Combine("atomic", "each block merges its state into the result with an atomic", _atomic, before="reset"),
+        Combine(
+            "atomic",
+            "each block merges its state into the result with an atomic",
+            _atomic,
+            before="reset",
+            in_turn=True,
+        ),
         Combine(
             "last_block",
             "the block that finishes last folds what the others left",

@@ -120,19 +120,24 @@ def parse_fix(text: str) -> tuple[str, Value]:
     return name, by_text[value]
 
 
-def own_refusals(config: Config) -> Iterator[str]:
-    """The reasons that lie in the config alone."""
+def _value_refusals(config: Config) -> Iterator[str]:
     for name in KNOBS:
         value = getattr(config, name)
         if value not in choices(name):
             yield f"knob {name} cannot be {value!r}: choose from {', '.join(map(str, choices(name)))}"
         elif not is_read(name, config) and value != default_of(name):
             yield f"{name} {value} has no effect beside the other knobs; leave it at {default_of(name)}"
-    c = config
+
+
+def own_refusals(config: Config) -> Iterator[str]:
+    """The reasons that lie in the config alone."""
+    strange = list(_value_refusals(config))
+    yield from strange or _shape_refusals(config)
+
+
+def _shape_refusals(c: Config) -> Iterator[str]:
     if is_read("wave", c) and c.block % c.wave:
         yield f"block {c.block} is not a whole number of {c.wave}-lane tails"
-    if is_read("wave", c) and c.combine == "two_pass" and c.second_block % c.wave:
-        yield f"second block {c.second_block} is not a whole number of {c.wave}-lane tails"
     if c.exchange == "lds" and c.block & (c.block - 1):
         yield f"a tree in shared memory needs a block that is a power of two, not {c.block}"
     if c.items * c.vector > MAX_UNROLLED:

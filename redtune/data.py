@@ -16,6 +16,7 @@ Array = np.ndarray[Any, Any]
 WINDOW = 1 << 19
 # The repeated pattern of full-size data is odd in length, so that no tile size divides it.
 PATTERN = (1 << 21) - 9
+FACTORS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
     """`n` values whose result is exact in any order of merging.
 
     "any": the operator only chooses, so any values do; all below zero, so that a seed of 0 would show. "small": whole
-    numbers whose sums stay exactly representable. "units": plus and minus one with a few factors of two; for integers,
-    odd numbers, whose product never collapses to zero.
+    numbers that add up to almost nothing, so that no part of them adds up to much. "units": plus and minus one; for
+    integers, odd numbers, whose product never collapses to zero.
     """
     if dtype.kind != "float":
         info = np.iinfo(dtype.name)
@@ -51,20 +52,29 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
             return rng.integers(max(info.min, -100), min(info.max, 100), n, endpoint=True).astype(dtype.name)
         return rng.integers(info.min // 2, -1 if info.min else info.max // 2, n, endpoint=True).astype(dtype.name)
     if op.bites == "units":
-        values = rng.choice([-1.0, 1.0], n).astype(np.float32)
-        few = rng.choice(n, min(n, 24), replace=False)
-        values[few] *= np.where(np.arange(len(few)) % 2, 2.0, 0.5).astype(np.float32)
-        return values
+        return np.asarray(rng.choice([-1.0, 1.0], n).astype(np.float32))
     if op.bites == "small":
-        return rng.integers(-8, 8, n, endpoint=True).astype(np.float32)
+        half = rng.integers(-8, 8, n // 2, endpoint=True).astype(np.float32)
+        values = rng.permutation(np.concatenate([half, -half, np.zeros(n % 2, np.float32)]))
+        values[:1] += np.float32(5)  # a result of zero would say little
+        return np.asarray(values)
     kind = np.float64 if dtype.name == "float64" else np.float32
     return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
+
+
+def add_factors(op: Operator, dtype: Dtype, raw: Array, rng: np.random.Generator) -> Array:
+    """For a float product, a few factors of two and of a half: enough to show one that is lost or taken twice, too few
+    for any part of the product to leave the range."""
+    if op.bites == "units" and dtype.kind == "float":
+        few = rng.choice(len(raw), min(len(raw), FACTORS), replace=False)
+        raw[few] = dtype.encode(np.where(np.arange(len(few)) % 2, 2.0, -0.5))
+    return raw
 
 
 def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:
     """The windowed datasets every candidate is judged on."""
     rng = np.random.default_rng(seed)
-    base = background(op, dtype, WINDOW, rng)
+    base = dtype.decode(add_factors(op, dtype, dtype.encode(background(op, dtype, WINDOW, rng)), rng))
     plant = WINDOW // 2
     sets = [make_dataset("exact", base, dtype)]
 
@@ -93,8 +103,13 @@ def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:
 
 
 def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
-    """Random values for the float64 reference: of all magnitudes within the range that the result can hold."""
+    """Random values for the float64 reference: floats of many magnitudes, within the range that the result can hold;
+    integers of the whole range, odd for a product."""
     rng = np.random.default_rng(seed + 1)
+    if dtype.kind != "float":
+        info = np.iinfo(dtype.name)
+        whole = rng.integers(info.min, info.max, n, dtype=dtype.name, endpoint=True)
+        return make_dataset("random", whole | np.array(op.bites == "units", dtype.name), dtype)
     kind = np.float64 if dtype.name == "float64" else np.float32
     if op.bites == "units":
         values = np.exp(rng.normal(0.0, 2.0 / np.sqrt(n), n)).astype(kind)
@@ -109,6 +124,6 @@ def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int) -> lis
     pattern = dtype.encode(background(op, dtype, min(n, PATTERN), rng))
     rows = []
     for copy in range(copies):
-        raw = np.resize(np.roll(pattern, -copy * 17), n)
+        raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), n), rng)
         rows.append(Dataset(f"full size {copy}", raw, dtype.decode(raw), None, True))
     return rows

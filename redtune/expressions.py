@@ -17,6 +17,8 @@ from redtune.errors import UsageError
 # What each word means, over numpy arrays. `above` and `below` are the strict orders in which NaN comes first.
 ARITY = {"pick": 3, "larger": 2, "smaller": 2, "above": 2, "below": 2}
 
+MAX_LENGTH = 500  # nested deeper than Python's parser goes, an expression could not be read at all
+
 BINARY: dict[type, str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -39,6 +41,8 @@ COMPARE: dict[type, str] = {
 @functools.cache
 def parse(text: str) -> ast.expr:
     """The checked tree of an expression. Raises UsageError naming the part that is not in the language."""
+    if len(text) > MAX_LENGTH:
+        raise UsageError(f"an expression of {len(text)} characters is too long: at most {MAX_LENGTH}")
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
@@ -87,7 +91,7 @@ def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
             case ast.Constant(value):
                 return str(int(value)) if isinstance(value, bool) else repr(value)
             case ast.UnaryOp(_, operand):
-                return f"-{write(operand)}"
+                body = f"-{write(operand)}"
             case ast.Call(ast.Name(word), args):
                 # Arguments that are not plain stand in brackets already, so the formats can repeat them as they are.
                 body = words[word].format(*(write(arg) for arg in args))

@@ -25,6 +25,7 @@ INPUTS_LIMIT_S = 300.0
 COMPILE_LIMIT_S = 60.0
 TRIAL_LIMIT_S = 20.0
 FINALS_LIMIT_S = 120.0
+LIBRARIES_LIMIT_S = 600.0
 MAX_COMPILERS = 8
 REPEATS = 30
 
@@ -45,13 +46,16 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Finals:
-    """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent."""
+    """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent;
+    and those of further libraries, with the reasons of absent ones, where they were asked for."""
 
     samples: tuple[tuple[float, ...], ...]
     labels: tuple[str, ...]
     baseline: str
     baseline_samples: tuple[float, ...]
     baseline_absent: str
+    libraries: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    absent: tuple[tuple[str, str], ...] = ()
 
 
 def list_devices(backend: str) -> list[Device]:
@@ -172,12 +176,13 @@ class Lab:
         """A fresh measuring process: nothing of what came before can lean on the next measurements."""
         self._worker.kill()
 
-    def finals(self, finalists: Sequence[Compiled], rounds: int) -> Finals:
+    def finals(self, finalists: Sequence[Compiled], rounds: int, with_libraries: bool = False) -> Finals:
         """Times the finalists and the library at hand in turns, in a fresh process."""
         self.refresh()
         said = self._furnished().ask(
             "finals",
-            FINALS_LIMIT_S,
+            LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
+            with_libraries=with_libraries,
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
             repeats=REPEATS,
@@ -190,6 +195,8 @@ class Lab:
             said["baseline"],
             tuple(said["baseline_samples"]),
             said["baseline_absent"],
+            tuple((name, tuple(row)) for name, row in said["libraries"]),
+            tuple((name, reason) for name, reason in said["absent"]),
         )
 
     def ceiling(self, data_bytes: int) -> Timing:

@@ -168,12 +168,15 @@ def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device
     tile = config.block * config.items * config.vector
     tiles = max(1, -(-problem.n // tile))
     blocks = tiles if config.walk == "tile" else min(tiles, config.blocks_per_cu * device.compute_units)
-    per_cluster = config.cluster if config.combine == "cluster" else 1
+    per_cluster = config.cluster if is_read("cluster", config) else 1
     blocks = -(-blocks // per_cluster) * per_cluster
     _, state_bytes = state_layout(op, problem.accumulate)
     partials = max(1, blocks // per_cluster) if combine.partials else 0
-    meet = make_meet("", config.block, config, lanes_of(config, dialect, device))
-    lds_bytes = state_bytes * meet.slots + (4 if combine.counter else 0) + state_bytes * (per_cluster - 1)
+    lanes = lanes_of(config, dialect, device)
+    ranks = per_cluster if is_read("cluster", config) else 0
+    lds_bytes = state_bytes * (make_meet("", config.block, config, lanes).slots + ranks) + (4 if combine.counter else 0)
+    if combine.after:
+        lds_bytes = max(lds_bytes, state_bytes * make_meet("", config.second_block, config, lanes).slots)
     names = entry_names(problem, config)
     scratch = ("partials",) * combine.partials + ("counter",) * combine.counter
     launches = [Launch(names.main, blocks, config.block, ("data", "first", "n", *scratch, "out"))]
@@ -198,9 +201,11 @@ def _depth(n: int, config: Config, tile: int, blocks: int, element_bytes: int) -
     tiles_each = -(-n // (tile * blocks)) + 1
     chain = -(-(config.items * config.vector) // config.accumulators) * tiles_each
     ragged = 2 + -(-tile // config.block) + 16 // element_bytes
-    last = config.second_block if config.combine == "two_pass" else config.block
+    combine = COMBINES[config.combine]
+    last = config.second_block if combine.after else config.block
     trees = config.accumulators + 2 * config.block.bit_length() + 8
-    return chain + ragged + trees + -(-blocks // last) + 2 * last.bit_length()
+    together = blocks if combine.in_turn else -(-blocks // last) + 2 * last.bit_length()
+    return chain + ragged + trees + together
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +247,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         main=names.main,
         before=names.before,
         after=names.after,
-        command=_command(problem, config, device),
+        command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
         constants=_constants(config, lanes),
         choices=tuple(
             Choice(name, getattr(config, name), help_of(name))
@@ -266,14 +271,16 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         state_bytes=state_bytes,
         bits_type=dialect.types["uint32" if state_bytes == 4 else "uint64"],
         wins=spell(op.wins, words, {}) if op.wins else "",
-        finish=f"narrow({finish})" if narrows else (finish if result_spelled == value_type else f"(result_t){finish}"),
+        finish=f"narrow({finish})"
+        if narrows
+        else (finish if result_spelled == value_type else f"(result_t)({finish})"),
         uses_index=any(text == "i" for text in op.lift),
         meets=tuple(meets),
         joins=meets[0].joins if config.exchange != "lds" else max(1, config.wave // lanes),
         asks_wave=is_read("wave", config),
         lane_mask=dialect.lane_mask,
         counts=combine.counter,
-        cluster=config.cluster if config.combine == "cluster" else 0,
+        cluster=config.cluster if is_read("cluster", config) else 0,
         nan_intrinsics=tuple(d for d in ("max", "min") if f"{d}_nan(" in used),
         native_atomic=_native_atomic(op, problem.accumulate, state, dialect),
     )
@@ -293,7 +300,7 @@ def _spell_state(op: Operator, accumulate: str, dialect: Dialect, arch: str) -> 
     for k, (name, dtype, offset) in enumerate(rows):
         lift = spell(op.lift[k], words, names)
         if dtype == UNSIGNED.get(accumulate):
-            lift = f"({dialect.types[dtype]}){lift}"
+            lift = f"({dialect.types[dtype]})({lift})"
         spelled.append(
             Field(
                 name=name,

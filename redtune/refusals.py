@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from redtune.combine import COMBINES
-from redtune.config import KNOBS, Config, Value, choices, own_refusals, settled
+from redtune.config import KNOBS, Config, Value, choices, is_read, own_refusals, settled
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.operators import OPERATORS
@@ -27,7 +27,7 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
     op, dtype = OPERATORS[problem.op], dtype_named(problem.dtype)
     if config.block > device.max_block:
         yield f"block {config.block} is more than the {device.max_block} threads {device.name} allows"
-    if config.combine == "two_pass" and config.second_block > device.max_block:
+    if is_read("second_block", config) and config.second_block > device.max_block:
         yield f"second block {config.second_block} is more than the {device.max_block} threads {device.name} allows"
     load = config.vector * dtype.bytes
     if load > MAX_LOAD_BYTES:
@@ -51,10 +51,10 @@ def problem_refusal(problem: Problem, device: Device) -> str:
 
 
 def admitted_choices(
-    problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value]
+    problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value], start: Config
 ) -> dict[str, tuple[Value, ...]]:
-    """The choices of each knob that some legal config uses, found among the configs one further change away."""
-    base = {name: field.default for name, field in KNOBS.items()} | dict(fixed)
+    """The choices of each knob that some legal config uses, found at most two changes away from a legal `start`."""
+    base: dict[str, Value] = {name: getattr(start, name) for name in KNOBS} | dict(fixed)
     singles = [(name, value) for name in KNOBS if name not in fixed for value in choices(name)]
 
     def legal(changes: dict[str, Value]) -> bool:

@@ -6,9 +6,11 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from redtune.config import KNOBS, Config, Value, combinations, default_of, is_read
+from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.errors import UsageError
 from redtune.refusals import admitted_choices, problem_refusal, refusals
@@ -70,11 +72,12 @@ def make_space(problem: Problem, dialect: Dialect, device: Device, fixed: Mappin
     reason = problem_refusal(problem, device)
     if reason:
         raise UsageError(reason)
-    admitted = admitted_choices(problem, dialect, device, fixed)
+    start = default_config(problem, dialect, device)
+    admitted = admitted_choices(problem, dialect, device, fixed, start)
     space = Space(problem, dialect, device, fixed, admitted)
     empty = next((name for name, options in admitted.items() if not options), None)
     if empty is not None or (fixed and space.draw(random.Random(0)) is None):
-        base = Config(**fixed)  # type: ignore[arg-type]
+        base = replace(start, **dict[str, Any](fixed))
         reasons = space.refusals(base) or [f"no value of {empty} goes with the rest"]
         raise UsageError(f"no config is left with {', '.join(f'{k}={v}' for k, v in fixed.items())}: {reasons[0]}")
     return space

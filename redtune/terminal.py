@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from redtune.bench import Comparison
 from redtune.config import KNOBS, Config, is_read
 from redtune.store import user_path
 from redtune.tuner import Progress as Step
@@ -23,7 +24,9 @@ EVERY = 10  # when piped, one line in so many trials
 
 def console() -> Console:
     """Of stdout; when piped, wide enough that no table is cut."""
-    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH, no_color=True, highlight=False)
+    if sys.stdout.isatty():
+        return Console(markup=False)
+    return Console(width=PLAIN_WIDTH, no_color=True, highlight=False, markup=False)
 
 
 def of_ceiling(micros: float | None, ceiling_us: float | None) -> str:
@@ -162,9 +165,29 @@ def report_json(report: Report) -> dict[str, Any]:
         "first_failures": {verdict: as_json(trial) for verdict, trial in report.first_failures().items()},
         "stopped": report.stopped,
         "seconds": report.seconds,
+        "measuring_seconds": report.measuring_seconds,
         "baseline_absent": report.baseline_absent,
         "is_saved": report.is_saved,
     }
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """The stored winner beside the libraries."""
+    out, problem, device = console(), comparison.problem, comparison.device
+    title = f"{problem.op} of {problem.n} {problem.dtype} on {device.name} ({device.backend}, {comparison.temperature})"
+    table = Table("", "median us", "spread us", "GB/s", "of ceiling", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in comparison.rows:
+        times = f"{row.timing.median_us:.2f}", f"{row.timing.spread_us:.2f}"
+        table.add_row(row.name, *times, f"{row.gbps:.1f}", f"{row.of_ceiling:.1%}")
+    out.print(table)
+    out.print(f"read ceiling, measured: {comparison.ceiling.median_us:.2f} us")
+    for row in comparison.rows:
+        if row.config is not None:
+            out.print(f"{row.name}: {in_words(row.config)}")
+    for name, reason in comparison.absent:
+        out.print(f"{name}: absent: {reason}")
 
 
 def show_tuned(rows: list[tuple[str, Best]]) -> None:

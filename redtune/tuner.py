@@ -77,6 +77,7 @@ class Report:
     stopped: str = ""
     is_saved: bool = False
     seconds: float = 0.0
+    measuring_seconds: float = 0.0  # of them between the first proposal and the last verdict
     baseline_absent: str = ""
 
     def verdicts(self) -> dict[str, int]:
@@ -149,7 +150,9 @@ class Search:
         try:
             self.progress(Progress("measuring the read ceiling"))
             self.ceiling = self.lab.ceiling(self.data_bytes)
+            measuring = time.monotonic()
             self._measure_all()
+            self.report.measuring_seconds = time.monotonic() - measuring
             self._decide()
         finally:
             self.proposals.abandon()

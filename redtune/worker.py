@@ -193,13 +193,17 @@ class Station:
             samplers.append(library)
         except RedtuneError as error:
             absent = str(error)
-        rows = interleave(samplers, job["rounds"])
+        others = list(session.libraries(self.made.problem, self.made.data)) if job["with_libraries"] else []
+        there = [(library, sample) for library, sample in others if not isinstance(sample, str)]
+        rows = interleave([*samplers, *(sample for _, sample in there)], job["rounds"])
         return {
             "samples": rows[: len(labels)],
             "labels": labels,
             "baseline": name,
-            "baseline_samples": rows[-1] if name else [],
+            "baseline_samples": rows[len(labels)] if name else [],
             "baseline_absent": absent,
+            "libraries": [[library, row] for (library, _), row in zip(there, rows[len(samplers) :], strict=True)],
+            "absent": [[library, reason] for library, reason in others if isinstance(reason, str)],
         }
 
     def reduce(self, job: dict[str, Any]) -> dict[str, Any]:

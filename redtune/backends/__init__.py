@@ -4,7 +4,7 @@ vendor package when a device is."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -77,6 +77,11 @@ class Session(Protocol):
     ) -> tuple[str, Callable[[], float]]:
         """The library at hand for a problem: its name, and a function that times one sample over the rotating inputs.
         Raises BackendMissing with the reason when there is none."""
+        ...
+
+    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
+        """Further libraries, slower to make ready: a name with a function that times one sample, or with the reason
+        why it is absent."""
         ...
 
 

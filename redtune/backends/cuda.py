@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redtune.backends import Call
 from redtune.clock import sampler
-from redtune.config import Config
+from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
+from redtune.libraries import as_call, cuda_libraries
 from redtune.operators import Operator, field_type
 from redtune.types import Device, Kernel, Launch, Problem
 
@@ -41,7 +44,7 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
         if config.wave > LANES:
             yield f"exchange redux reduces {LANES} lanes, not {config.wave}"
     if config.exchange == "shuffle" and config.wave > LANES:
-        widest = max(config.block, config.second_block if config.combine == "two_pass" else 0)
+        widest = max(config.block, config.second_block if is_read("second_block", config) else 0)
         if widest // config.wave > NAMED_BARRIERS:
             tails = widest // config.wave
             yield f"{tails} tails of {config.wave} lanes need a named barrier each, and there are {NAMED_BARRIERS}"
@@ -101,7 +104,8 @@ def _features(number: int) -> tuple[str, ...]:
 
 def _driver() -> str:
     path = Path("/proc/driver/nvidia/version")
-    return path.read_text().split("Kernel Module")[-1].split()[-0].strip() if path.exists() else "unknown"
+    found = re.search(r"\d{3,}\.\d+(?:\.\d+)?", path.read_text()) if path.exists() else None
+    return found[0] if found else "unknown"
 
 
 class Backend:
@@ -173,7 +177,7 @@ class Backend:
             nvrtc.destroyProgram(program)
 
     def open(self, device: Device) -> CudaSession:
-        return CudaSession(_cupy(), device.index)
+        return CudaSession(_cupy(), device)
 
 
 class CudaReplay:
@@ -204,9 +208,9 @@ class CudaReplay:
 class CudaSession:
     """One GPU and one stream of its own."""
 
-    def __init__(self, cupy: Any, index: int) -> None:
-        self.cupy = cupy
-        cupy.cuda.Device(index).use()
+    def __init__(self, cupy: Any, device: Device) -> None:
+        self.cupy, self.arch = cupy, device.arch
+        cupy.cuda.Device(device.index).use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
     def load(self, kernel: Kernel, binary: bytes) -> Any:
@@ -266,11 +270,11 @@ class CudaSession:
         arrays = [self.cupy.ndarray((problem.n,), problem.dtype, memptr=buffer) for buffer in data]
         library = getattr(self.cupy, problem.op)
 
-        def call(array: Any) -> Call:
-            # The same shape as a step of a bound program, so that the same clock replays it.
-            def launch(grid: Any, block: Any, args: Any, stream: Any) -> None:
-                library(array)
+        def reduce(array: Any, _: Any) -> None:
+            library(array)
 
-            return Call(((launch, (), (), ()),), (array,))
+        calls = [as_call(functools.partial(reduce, array), array) for array in arrays]
+        return f"cupy {self.cupy.__version__}", sampler(self, calls)
 
-        return f"cupy {self.cupy.__version__}", sampler(self, [call(array) for array in arrays])
+    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
+        return cuda_libraries(self, problem, data, self.arch)

@@ -350,3 +350,6 @@ class OpenclSession:
             return time.perf_counter() - start
 
         return f"numpy {np.__version__}", sample
+
+    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
+        yield from ()

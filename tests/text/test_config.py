@@ -143,7 +143,6 @@ REFUSED = [
     Refused(("tree strided", "no effect", "sequential"), {"tree": "strided"}),
     Refused(("cluster 8", "no effect", "4"), {"cluster": 8}),
     Refused(("block 96", "64-lane"), {"block": 96, "wave": 64}),
-    Refused(("second block 100", "32-lane"), {"combine": "two_pass", "second_block": 100}),
     Refused(("power of two", "384"), {"exchange": "lds", "block": 384}),
     Refused(("items 32", "vector 8", "256", "128"), {"items": 32, "vector": 8}),
     Refused(("accumulators 4", "2 elements"), {"items": 2, "vector": 1, "accumulators": 4}),

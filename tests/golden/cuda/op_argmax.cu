@@ -68,7 +68,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_t)a.index;
+    return (result_t)(a.index);
 }
 
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {

@@ -1,6 +1,6 @@
 // argmax of float32: the index of the largest value; the first NaN wins, of equals the lowest index.
 // A flat array of any length and alignment in, one int64 out, accumulated in float32.
-// Made by: redtune show --source --op argmax --dtype float32 --backend hip --arch gfx942
+// Made by: redtune run --op argmax FILE.npy
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
@@ -68,7 +68,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_t)a.index;
+    return (result_t)(a.index);
 }
 
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {

@@ -50,7 +50,7 @@ static __device__ __forceinline__ State identity(void) {
 // The state of one element.
 static __device__ __forceinline__ State lift(value_t x) {
     State s;
-    s.total = (unsigned long long)x;
+    s.total = (unsigned long long)(x);
     return s;
 }
 

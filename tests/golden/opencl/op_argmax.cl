@@ -68,7 +68,7 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_t)a.index;
+    return (result_t)(a.index);
 }
 
 static inline State shuffle_down(State s, int offset) {

@@ -50,7 +50,7 @@ static inline State identity(void) {
 // The state of one element.
 static inline State lift(value_t x) {
     State s;
-    s.total = (ulong)x;
+    s.total = (ulong)(x);
     return s;
 }
 

@@ -1,0 +1,65 @@
+"""Side by side in one run: the stored winner, the default, the libraries that are there, and the read ceiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redtune.clock import summary
+from redtune.config import Config
+from redtune.defaults import default_config
+from redtune.dtypes import dtype_named
+from redtune.lab import Lab
+from redtune.render import render
+from redtune.store import lookup
+from redtune.types import Device, Problem, Timing
+
+ROUNDS = {"gpu": 41, "cpu": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing measured: its time, bytes read over it in GB/s, and the share of the read ceiling it reaches."""
+
+    name: str
+    timing: Timing
+    gbps: float
+    of_ceiling: float
+    config: Config | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All rows of one problem, the ceiling as measured in the same run, and what is absent with its reason."""
+
+    problem: Problem
+    device: Device
+    ceiling: Timing
+    rows: tuple[Row, ...]
+    absent: tuple[tuple[str, str], ...]
+    temperature: str
+
+
+def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True, seed: int = 0) -> Comparison:
+    """Times everything in turns, in one process."""
+    temperature = "cold" if is_cold else "warm"
+    with Lab(device, problem, seed=seed, is_cold=is_cold) as lab:
+        found = lookup(problem, lab.dialect, device, temperature)
+        default = default_config(problem, lab.dialect, device)
+        configs = {found.config: f"redtune, {found.origin}"}
+        configs.setdefault(default, "redtune, default")
+        data_bytes = problem.n * dtype_named(problem.dtype).bytes
+        ceiling = lab.ceiling(data_bytes)
+        compiled = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
+        finals = lab.finals(compiled, ROUNDS[device.kind], with_libraries=True)
+
+    def row(name: str, samples: tuple[float, ...], config: Config | None = None) -> Row:
+        timing = summary(samples)
+        rate = data_bytes / timing.median_us * 1e-3
+        return Row(name, timing, rate, ceiling.median_us / timing.median_us, config)
+
+    rows = [row(name, samples, c) for (c, name), samples in zip(configs.items(), finals.samples, strict=True)]
+    if finals.baseline_samples:
+        rows.append(row(finals.baseline, finals.baseline_samples))
+    rows += [row(name, samples) for name, samples in finals.libraries]
+    absent = finals.absent + ((("library at hand", finals.baseline_absent),) if finals.baseline_absent else ())
+    return Comparison(problem, device, ceiling, tuple(rows), absent, temperature)
