@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from redtune import store
 from redtune.clock import paired_ratio, summary
 from redtune.config import Config, Value
-from redtune.defaults import default_config
+from redtune.defaults import default_config, starting_points
 from redtune.dtypes import dtype_named
 from redtune.errors import RedtuneError
 from redtune.lab import Compiled, Finals, Lab
@@ -164,15 +164,16 @@ class Search:
         if self.device.kind == "cpu":
             # Compilers share the processor with what is measured, so they work first, a batch at a time.
             for batch in self._batches(self.lab.jobs * 2):
-                for future in [f for f in batch if f.result()]:
-                    self._measure(future.result())
+                for compiled in [future.result() for future in batch]:
+                    if not self._is_late():
+                        self._measure(compiled)
             return
         waiting: deque[Future[Compiled]] = deque()
         configs = self._configs()
         while True:
             while len(waiting) < self.lab.jobs * 2 and (config := next(configs, None)) is not None:
                 waiting.append(self._compile(config))
-            if not waiting:
+            if not waiting or self._is_late():
                 return
             self._measure(waiting.popleft().result())
 
@@ -193,7 +194,8 @@ class Search:
         """Configs to measure, until a reason to stop."""
         proposals, given = self.proposals, len(self.proposals.known)
         neighbours = [found.config for found in store.candidates(self.problem, self.device, self.temperature)]
-        queue = deque(proposals.queue([self.default, self.found.config, *neighbours[:4]]))
+        known_shapes = starting_points(self.problem, self.lab.dialect, self.device)
+        queue = deque(proposals.queue([self.default, self.found.config, *neighbours[:4], *known_shapes]))
         if self.space.is_within(self.budget):
             queue.extend(c for c in proposals.queue(list(self.space.walk())) if c not in queue)
             self.report.stopped = "every legal config was measured"
@@ -216,12 +218,14 @@ class Search:
             given += 1
             yield config
 
+    def _is_late(self) -> bool:
+        return time.monotonic() - self.began > self.limit_s
+
     def _must_stop(self, given: int) -> bool:
-        spent = time.monotonic() - self.began
         if given >= self.budget:
             self.report.stopped = self.report.stopped or f"{self.budget} trials were measured"
             return True
-        if spent > self.limit_s:
+        if self._is_late():
             self.report.stopped = f"the time limit of {self.limit_s:g} s was reached"
             return True
         best = self._fastest()

@@ -1,0 +1,565 @@
+"""The policy of a search, on a lab whose every answer is scripted."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redtune import cli, store
+from redtune.config import Config
+from redtune.defaults import default_config
+from redtune.errors import UsageError
+from redtune.space import make_space
+from redtune.tuner import NothingVerified, Report, Search
+from redtune.types import Best, Problem, Trial, Verdict
+from tests.fakes import NOTES, FakeLab, Outcome
+from tests.text.kernels import Target, problem, target
+
+ROOT = Path(__file__).parents[2]
+GPU = target("cuda")
+CPU = target("opencl")
+MAX = problem("max")
+# What is left when these are fixed: three second passes for each of two numbers of chains.
+SIX: dict[str, Any] = {
+    "block": 256, "vector": 1, "items": 2, "walk": "tile", "exchange": "shuffle", "wave": 32, "combine": "two_pass",
+    "hint": "none",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path))
+    store.warn_once.cache_clear()
+    return tmp_path
+
+
+def default_on(on: Target, p: Problem = MAX) -> Config:
+    return default_config(p, on.dialect, on.device)
+
+
+def equally(config: Config) -> Outcome:
+    """Every config is right and takes the same time."""
+    return 100.0
+
+
+def wider_is_faster(config: Config) -> Outcome:
+    """A smooth landscape: more loads in flight, less time."""
+    return 10.0 + 1000.0 / (config.items * config.vector) + config.block / 1000
+
+
+def searched(script: Callable[[Config], Outcome], on: Target = GPU, p: Problem = MAX, **options: Any) -> Report:
+    """A search that measures few configs unless the test asks for more."""
+    lab = options.pop("lab", None) or FakeLab(p, on.device, script)
+    return Search(p, on.device, lab=lab, **{"trials": 8, "time_limit_s": 3600, **options}).run()
+
+
+def stored_best(config: Config, on: Target = GPU, p: Problem = MAX) -> Best:
+    """The entry that a search in which `config` was the fastest leaves behind."""
+    lab = FakeLab(p, on.device, lambda c: 1.0 if c == config else 100.0)
+    search = Search(p, on.device, lab=lab, trials=1, study="elsewhere")
+    search.default = config
+    best = search.run().best
+    assert best is not None
+    assert best.config == config
+    return best
+
+
+def other_than_default(count: int, on: Target = GPU, p: Problem = MAX, **fixed: Any) -> list[Config]:
+    walk = (c for c in make_space(p, on.dialect, on.device, fixed).walk() if c != default_on(on, p))
+    return [next(walk) for _ in range(count)]
+
+
+# --- what is measured, and in what order ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_the_default_is_measured_first(on: Target) -> None:
+    lab = FakeLab(MAX, on.device, equally)
+    report = searched(equally, on, lab=lab)
+    assert lab.measured[0] == default_on(on)
+    assert len(lab.measured) == len(report.trials) == 8
+    assert lab.is_closed
+
+
+def test_then_the_stored_one_then_the_shipped_one(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, shipped = other_than_default(2)
+    best = stored_best(stored)
+    folder = fresh_cache / "shipped"
+    monkeypatch.setattr(store, "shipped_path", lambda: folder)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(store, "cache_path", lambda: folder.parent)
+        elsewhere.setattr(store, "user_path", lambda p, d, t: folder / store.folder_name(d) / store.file_name(p, t))
+        assert store.save(dataclasses.replace(best, config=shipped))
+    lab = FakeLab(MAX, GPU.device, equally)
+    report = searched(equally, lab=lab)
+    assert lab.measured[:3] == [default_on(GPU), stored, shipped]
+    assert report.started_from == "tuned here"
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "exhaustive"])
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_nothing_is_measured_twice_and_nothing_illegal(on: Target, sampler: str) -> None:
+    lab = FakeLab(MAX, on.device, wider_is_faster)
+    report = searched(wider_is_faster, on, lab=lab, sampler=sampler, trials=30)
+    assert len(set(lab.measured)) == len(lab.measured) == 30
+    space = make_space(MAX, on.dialect, on.device, {})
+    assert not [c for c in lab.measured if space.refusals(c)]
+    assert report.stopped == "30 trials were measured"
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "exhaustive"])
+def test_a_small_space_is_walked_in_full(sampler: str) -> None:
+    walk = list(make_space(MAX, GPU.dialect, GPU.device, SIX).walk())
+    assert len(walk) == 6
+    lab = FakeLab(MAX, GPU.device, equally)
+    report = searched(equally, lab=lab, trials=50, sampler=sampler, fixed=SIX)
+    assert sorted(lab.measured, key=repr) == sorted(walk, key=repr)
+    assert report.stopped == "every legal config was measured"
+    assert not report.refused
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "exhaustive"])
+def test_a_space_that_runs_out_ends_the_search(sampler: str) -> None:
+    """Two calls of four: the second finds two configs left, whatever proposes them."""
+    lab = FakeLab(MAX, GPU.device, equally)
+    searched(equally, lab=lab, trials=4, sampler=sampler, fixed=SIX)
+    again = FakeLab(MAX, GPU.device, equally)
+    searched(equally, lab=again, trials=6, sampler=sampler, fixed=SIX)
+    assert len(set(lab.measured + again.measured)) == 6
+    assert len(again.measured) == 2
+
+
+def test_a_refused_config_costs_no_trial() -> None:
+    report = searched(equally, trials=20)
+    assert len(report.trials) == 20
+    assert report.verdicts() == {"OK": 20, "REFUSED": len(report.refused)}
+    assert all(isinstance(sentence, str) and sentence for sentence in report.refused)
+
+
+def test_the_same_seed_gives_the_same_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sequence(folder: str, seed: int) -> list[Config]:
+        monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / folder))
+        lab = FakeLab(MAX, GPU.device, wider_is_faster)
+        searched(wider_is_faster, lab=lab, trials=25, seed=seed)
+        return lab.measured
+
+    first = sequence("one", 3)
+    assert first == sequence("two", 3)
+    assert first != sequence("three", 4)
+
+
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_the_best_of_what_was_measured_wins(on: Target) -> None:
+    report = searched(wider_is_faster, on, trials=40)
+    assert report.best is not None
+    times = {t.config: t.micros for t in report.trials if t.micros is not None}
+    assert times[report.best.config] == min(times.values())
+
+
+# --- when it stops ----------------------------------------------------------------------------------------------------
+
+
+def test_it_stops_at_the_ceiling() -> None:
+    lab = FakeLab(MAX, GPU.device, equally, ceiling_us=99.9)
+    report = searched(equally, lab=lab, trials=100)
+    assert report.stopped == "the best is within noise of the measured read ceiling"
+    assert len(lab.measured) < 30
+
+
+def test_it_does_not_stop_far_from_the_ceiling() -> None:
+    lab = FakeLab(MAX, GPU.device, equally, ceiling_us=50.0)
+    assert searched(equally, lab=lab, trials=20).stopped == "20 trials were measured"
+
+
+def test_configs_that_failed_do_not_count_towards_the_ceiling() -> None:
+    """One lucky time among failures is no reason to stop."""
+
+    def script(config: Config) -> Outcome:
+        return 100.0 if config == default_on(GPU) else Verdict.WRONG
+
+    lab = FakeLab(MAX, GPU.device, script, ceiling_us=100.0)
+    assert searched(script, lab=lab, trials=20).stopped == "20 trials were measured"
+
+
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_the_time_limit_ends_the_measuring(on: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def script(config: Config) -> Outcome:
+        nonlocal now
+        now += 5.0
+        return 100.0
+
+    monkeypatch.setattr("redtune.tuner.time.monotonic", lambda: now)
+    lab = FakeLab(MAX, on.device, script)
+    report = searched(script, on, lab=lab, trials=100, time_limit_s=60)
+    assert report.stopped == "the time limit of 60 s was reached"
+    assert 1 <= len(lab.measured) <= 12
+    assert report.best is not None
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+FAILURES = (Verdict.NOT_COMPILED, Verdict.WRONG, Verdict.TIMED_OUT, Verdict.CRASHED)
+
+
+def failing_mostly(config: Config) -> Outcome:
+    """Every fourth config or so is right; the others fail in every way, and would be the fastest."""
+    turn = hash((config.block, config.items, config.vector, config.accumulators)) % 5
+    return 100.0 if turn == 4 or config == default_on(GPU) else FAILURES[turn]
+
+
+def test_failures_are_counted_named_and_never_win() -> None:
+    report = searched(failing_mostly, trials=40)
+    assert report.best is not None
+    assert failing_mostly(report.best.config) == 100.0
+    assert sum(report.verdicts().values()) == 40 + len(report.refused)
+    first = report.first_failures()
+    assert set(first) == {v.value for v in FAILURES}
+    for verdict, trial in first.items():
+        assert trial.note == NOTES[Verdict(verdict)]
+        assert trial == next(t for t in report.trials if t.verdict == verdict)
+
+
+@pytest.mark.parametrize("lie", [0.0, -1.0, -0.0, math.nan, math.inf, -math.inf])
+def test_a_clock_that_lies_never_wins(lie: float) -> None:
+    def script(config: Config) -> Outcome:
+        return 100.0 if config == default_on(GPU) else lie
+
+    report = searched(script)
+    assert report.best is not None
+    assert report.best.config == default_on(GPU)
+    assert report.verdicts()["OK"] == 1
+    assert all(t.micros is None for t in report.trials if t.verdict != Verdict.OK)
+    assert "clock" in report.first_failures()["CRASHED"].note
+
+
+@pytest.mark.parametrize("lie", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("liar", ["default", "found"])
+def test_a_clock_that_lies_in_the_final_rounds_never_wins(lie: float, liar: str) -> None:
+    def final_us(config: Config) -> float:
+        return lie if (config == default_on(GPU)) == (liar == "default") else 100.0
+
+    lab = FakeLab(MAX, GPU.device, equally, final_us=final_us)
+    report = searched(equally, lab=lab, trials=2)
+    assert report.best is not None
+    assert final_us(report.best.config) == 100.0
+    assert report.best.median_us == pytest.approx(100.0, rel=0.05)
+
+
+def test_a_finalist_that_turns_out_wrong_leaves_the_others_in_the_race() -> None:
+    """A kernel with a race may pass the judge once; it must not cost the search its winner."""
+    racy = other_than_default(1, **SIX)[0]
+
+    class Racy(FakeLab):
+        def finals(self, finalists: Any, rounds: int) -> Any:
+            from redtune.errors import RedtuneError
+
+            if racy in [compiled.kernel.config for compiled in finalists]:
+                raise RedtuneError("the finalist was right before and is wrong now")
+            return super().finals(finalists, rounds)
+
+    def script(config: Config) -> Outcome:
+        return 10.0 if config == racy else 100.0
+
+    report = searched(script, lab=Racy(MAX, GPU.device, script), fixed=SIX)
+    assert report.best is not None
+    assert report.best.config != racy
+
+
+def test_nothing_verified_names_the_first_failure_of_each_kind() -> None:
+    seen: list[Config] = []
+
+    def script(config: Config) -> Outcome:
+        if config not in seen:
+            seen.append(config)
+        return FAILURES[seen.index(config) % len(FAILURES)]
+
+    lab = FakeLab(MAX, GPU.device, script)
+    with pytest.raises(NothingVerified) as caught:
+        searched(script, lab=lab)
+    for verdict in FAILURES:
+        assert f"{verdict}: {NOTES[verdict]}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert lab.is_closed
+    assert not list(store.entries(store.cache_path() / "configs"))
+
+
+def test_a_lab_that_breaks_is_closed_all_the_same() -> None:
+    class Broken(FakeLab):
+        def trial(self, compiled: Any, best_us: float | None) -> Trial:
+            raise ZeroDivisionError
+
+    lab = Broken(MAX, GPU.device, equally)
+    with pytest.raises(ZeroDivisionError):
+        searched(equally, lab=lab)
+    assert lab.is_closed
+    assert Search(MAX, GPU.device, lab=FakeLab(MAX, GPU.device, equally)).report.resumed == 0
+
+
+# --- the winner -------------------------------------------------------------------------------------------------------
+
+
+def test_a_gain_within_the_spread_keeps_the_default_and_says_so() -> None:
+    def script(config: Config) -> Outcome:
+        return 100.0 if config == default_on(GPU) else 99.9
+
+    lab = FakeLab(MAX, GPU.device, script, jitter=0.05)
+    report = searched(script, lab=lab)
+    assert report.best is not None
+    assert report.best.config == default_on(GPU)
+    assert report.verdict == "the default config is within noise of the best that was measured, and is kept"
+    assert report.is_saved
+
+
+def test_a_clear_gain_wins_and_says_how_much() -> None:
+    fast = other_than_default(1, **SIX)[0]
+
+    def script(config: Config) -> Outcome:
+        return 50.0 if config == fast else 100.0
+
+    stored_best(fast)  # so that the search meets it
+    store.user_path(MAX, GPU.device, "cold").write_text("")
+    store.warn_once.cache_clear()
+    report = searched(script, fixed=SIX)
+    assert report.best is not None
+    assert report.best.config == fast
+    assert report.best.median_us == pytest.approx(50.0, rel=0.02)
+
+
+def test_a_clear_gain_replaces_the_stored_entry() -> None:
+    stored = other_than_default(1)[0]
+    stored_best(stored)
+    report = searched(wider_is_faster, trials=40)
+    assert report.best is not None
+    assert report.best.config != stored
+    assert "less time than the stored config, beyond noise" in report.verdict
+    assert store.lookup(MAX, GPU.dialect, GPU.device).config == report.best.config
+
+
+def test_a_gain_within_the_spread_keeps_the_stored_entry() -> None:
+    stored = other_than_default(1)[0]
+    stored_best(stored)
+
+    def script(config: Config) -> Outcome:
+        return 100.0 if config == stored else 99.9
+
+    report = searched(script, lab=FakeLab(MAX, GPU.device, script, jitter=0.05))
+    assert report.best is not None
+    assert report.best.config == stored
+    assert report.verdict.startswith("the stored config is within noise")
+
+
+def test_the_final_rounds_overrule_the_first_times() -> None:
+    """What was fast once and is slow when it runs in turns with the others does not win."""
+
+    def script(config: Config) -> Outcome:
+        return 100.0 if config == default_on(GPU) else 50.0
+
+    lab = FakeLab(MAX, GPU.device, script, final_us=lambda c: 100.0 if c == default_on(GPU) else 130.0)
+    report = searched(script, lab=lab)
+    assert report.best is not None
+    assert report.best.config == default_on(GPU)
+    assert report.best.median_us == report.best.default_us == pytest.approx(100.0, rel=0.02)
+    assert report.best.runner_up_us == pytest.approx(130.0, rel=0.02)
+    assert [f.timing.median_us for f in report.finalists] == sorted(f.timing.median_us for f in report.finalists)
+
+
+def test_run_to_run_refuses_finalists_that_vary() -> None:
+    p = problem("sum", determinism="run-to-run")
+    lab = FakeLab(
+        p, GPU.device, wider_is_faster, label=lambda c: "run-to-run" if c == default_on(GPU, p) else "varies"
+    )
+    report = searched(wider_is_faster, p=p, lab=lab, trials=20)
+    assert report.best is not None
+    assert report.best.config == default_on(GPU, p)
+    assert report.best.determinism == "run-to-run"
+
+
+def test_run_to_run_with_nothing_but_varying_finalists_fails() -> None:
+    p = problem("sum", determinism="run-to-run")
+    lab = FakeLab(p, GPU.device, equally, label=lambda c: "varies")
+    with pytest.raises(NothingVerified, match="run-to-run"):
+        searched(equally, p=p, lab=lab)
+    assert not list(store.entries(store.cache_path() / "configs"))
+
+
+def test_any_takes_what_varies_and_labels_it() -> None:
+    lab = FakeLab(problem("sum"), GPU.device, equally, label=lambda c: "varies")
+    report = searched(equally, p=problem("sum"), lab=lab)
+    assert report.best is not None
+    assert report.best.determinism == "varies"
+
+
+def test_the_evidence_is_kept() -> None:
+    report = searched(wider_is_faster, trials=12)
+    found = store.lookup(MAX, GPU.dialect, GPU.device)
+    assert found.best == report.best
+    assert found.best is not None
+    assert (found.best.trials, found.best.seed, found.best.temperature) == (12, 0, "cold")
+    assert found.best.worst_us == max(t.micros for t in report.trials if t.micros is not None)
+    assert found.best.gbps == pytest.approx(MAX.n * 4 / found.best.median_us * 1e-3)
+    assert {"python", "numpy", "optuna"} <= set(found.best.versions)
+
+
+# --- fixed knobs ------------------------------------------------------------------------------------------------------
+
+
+def test_fixed_knobs_hold_and_the_result_is_not_stored() -> None:
+    fixed = {"block": 128, "exchange": "lds"}
+    lab = FakeLab(MAX, GPU.device, wider_is_faster)
+    report = searched(wider_is_faster, lab=lab, fixed=fixed, trials=20)
+    assert {(c.block, c.exchange) for c in lab.measured} == {(128, "lds")}
+    assert report.best is not None
+    assert not report.is_saved
+    assert not list(store.entries(store.cache_path() / "configs"))
+
+
+def test_a_value_that_leaves_nothing_is_refused_with_its_reason() -> None:
+    with pytest.raises(UsageError, match="no config is left with vector=16"):
+        searched(equally, fixed={"vector": 16})
+
+
+# --- a study outlives its process -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "exhaustive"])
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_trials_are_the_total_over_calls(on: Target, sampler: str) -> None:
+    first, second, third = (FakeLab(MAX, on.device, wider_is_faster) for _ in range(3))
+    searched(wider_is_faster, on, lab=first, trials=10, sampler=sampler)
+    report = searched(wider_is_faster, on, lab=second, trials=16, sampler=sampler)
+    assert (len(first.measured), len(second.measured), report.resumed) == (10, 6, 10)
+    assert len(report.trials) == 16
+    assert not set(first.measured) & set(second.measured)
+    again = searched(wider_is_faster, on, lab=third, trials=16, sampler=sampler)
+    assert third.measured == []
+    assert again.resumed == 16
+    assert again.best is not None
+
+
+def test_what_was_remembered_is_as_it_was_measured() -> None:
+    before = searched(failing_mostly, trials=20)
+    after = searched(failing_mostly, trials=20)
+    assert {t.config: t for t in after.trials} == {t.config: t for t in before.trials}
+    assert after.first_failures() == before.first_failures()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"p": problem("max", n=(1 << 24) + 1)}, {"p": problem("min")}, {"is_cold": False}, {"fixed": SIX}]
+)
+def test_trials_of_another_search_are_left_alone(changes: dict[str, Any]) -> None:
+    searched(equally, trials=4)
+    assert searched(equally, **{"trials": 4, **changes}).resumed == 0
+
+
+def test_a_study_that_the_user_named_keeps_to_its_problem() -> None:
+    """Times of another operator, on another device even, are no times of this one."""
+    searched(equally, trials=4, study="mine")
+    assert searched(equally, p=problem("argmin", "float64"), trials=4, study="mine").resumed == 0
+    assert searched(equally, CPU, trials=4, study="mine").resumed == 0
+
+
+# Ends itself without a goodbye in its fourth measurement.
+KILLED = """
+import os, signal
+from tests.text.test_search import FakeLab, GPU, MAX, CPU, searched
+on = {on}
+
+class Killed(FakeLab):
+    def trial(self, compiled, best_us):
+        if len(self.measured) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().trial(compiled, best_us)
+
+searched(None, on, lab=Killed(MAX, on.device, lambda config: 100.0))
+"""
+
+
+def run_python(text: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("on", ["GPU", "CPU"])
+def test_a_killed_search_keeps_what_was_finished(on: str) -> None:
+    from optuna.trial import TrialState
+
+    done = run_python(KILLED.format(on=on))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    device = {"GPU": GPU, "CPU": CPU}[on]
+    lab = FakeLab(MAX, device.device, equally)
+    search = Search(MAX, device.device, lab=lab, trials=10, time_limit_s=3600)
+    assert search.report.resumed == 3
+    states = [t.state for t in search.proposals.study.get_trials(deepcopy=False)]
+    assert states.count(TrialState.COMPLETE) == 3
+    assert states.count(TrialState.RUNNING) == 0
+    assert states.count(TrialState.FAIL) >= 1
+    report = search.run()
+    assert len(lab.measured) == 7
+    assert len({t.config for t in report.trials}) == 10
+
+
+# --- the command line over it -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faked_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`redtune search` finds a GPU that is not there."""
+    monkeypatch.setattr("redtune.lab.find_device", lambda backend, index: GPU.device)
+    monkeypatch.setattr("redtune.tuner.Lab", lambda device, p, **_: FakeLab(p, device, failing_mostly))
+    monkeypatch.setattr("redtune.cli.warnings.showwarning", None)
+
+
+ARGUMENTS = ["search", "--op", "max", "--n", "2**24", "--trials", "20"]
+
+
+@pytest.mark.usefixtures("faked_device")
+def test_search_prints_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    assert cli.main([*ARGUMENTS, "--json"]) == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert err == ""
+    assert {"problem", "device", "best", "trials", "verdicts"} <= set(document)
+    wanted = {"config", "median_us", "spread_us", "gbps", "ceiling_gbps", "baseline_us", "determinism"}
+    assert wanted <= set(document["best"])
+    assert document["trials"] == 20
+    assert set(document["first_failures"]) == {v.value for v in FAILURES}
+
+
+@pytest.mark.usefixtures("faked_device")
+def test_search_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(ARGUMENTS) == 0
+    first = capsys.readouterr().out
+    assert "winner" in first
+    for verdict in FAILURES:
+        assert f"first {verdict}: " in first
+        assert NOTES[verdict] in " ".join(first.split())
+    assert "earlier calls" not in first
+    assert cli.main(ARGUMENTS) == 0
+    second = capsys.readouterr().out
+    assert "20 of them from earlier calls" in second
+    assert "started from: tuned here" in second
+
+
+@pytest.mark.usefixtures("faked_device")
+def test_show_lists_what_search_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(ARGUMENTS) == 0
+    capsys.readouterr()
+    assert cli.main(["show"]) == 0
+    shown = capsys.readouterr().out
+    assert "sm_90" in shown
+    assert "20 trials, cold, run-to-run" in shown
+    assert cli.main(["show", "--op", "min"]) == 0
+    assert "nothing is tuned yet" in capsys.readouterr().out
