@@ -48,9 +48,11 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         configs = {found.config: f"redtune, {found.origin}"}
         configs.setdefault(default, "redtune, default")
         data_bytes = problem.n * dtype_named(problem.dtype).bytes
-        ceiling = lab.ceiling(data_bytes)
+        alone = lab.ceiling(data_bytes)
         compiled = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
         finals = lab.finals(compiled, ROUNDS[device.kind], with_libraries=True)
+
+    ceiling = finals.ceiling() or alone
 
     def row(name: str, samples: tuple[float, ...], config: Config | None = None) -> Row:
         timing = summary(samples)

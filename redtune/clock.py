@@ -6,6 +6,7 @@ inputs rotate through buffers larger than the last-level cache, outside the time
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -55,13 +56,18 @@ def sampler(session: Session, calls: Sequence[Call]) -> Callable[[], float]:
 def measure(session: Session, calls: Sequence[Call], best_us: float | None = None) -> Timing:
     """Median and spread of one candidate."""
     once = session.replay(calls[:1]).run()
-    if best_us is not None and once * 1e6 > 2 * HOPELESS * best_us:
+    if once > patience_s(best_us):
         return summary([once])
     sample = sampler(session, calls)
     samples = [sample() for _ in range(FEW)]
     if best_us is None or statistics.median(samples) * 1e6 < HOPELESS * best_us:
         samples += [sample() for _ in range(SAMPLES - FEW)]
     return summary(samples)
+
+
+def patience_s(best_us: float | None) -> float:
+    """A single run longer than this will never win, however much a first run costs extra."""
+    return math.inf if best_us is None else 2 * HOPELESS * best_us * 1e-6
 
 
 def summary(samples_s: Sequence[float]) -> Timing:

@@ -8,6 +8,8 @@ are poisoned before every launch, and watched beyond their ends.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,8 +121,12 @@ class Judge:
         """A result as the device wrote it, as a value."""
         return self.result.decode(np.asarray([bits]))[0]
 
-    def judge(self, bench: Bench) -> float:
-        """Raises Wrong at the first wrong result; returns the largest error over its bound."""
+    def judge(self, bench: Bench, patience_s: float = math.inf) -> float:
+        """Raises Wrong at the first wrong result; returns the largest error over its bound.
+
+        A candidate that takes longer than `patience_s` at full size is judged there once and not repeatedly: the small
+        inputs have already repeated it.
+        """
         for index, first, n in windows(self.sets, bench.config, make_plan_tile(bench), self.dtype.bytes):
             dataset = self.sets[index]
             key = (dataset.name, first, n)
@@ -129,7 +135,10 @@ class Judge:
             self._expect(bench, dataset.name, self.data[index], first, n, self._known[key])
         for dataset, data, right, times in zip(self.full, self.full_data, self.full_right, (REPEATS, 1), strict=False):
             for _ in range(times):
+                start = time.perf_counter()
                 self._expect(bench, dataset.name, data, 0, self.problem.n, right)
+                if time.perf_counter() - start > patience_s:
+                    break
         error = self._judge_random(bench)
         bench.check_guards()
         return error

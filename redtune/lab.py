@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from redtune.backends import BACKENDS, backend_named
+from redtune.clock import summary
 from redtune.config import Config, settled
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
@@ -28,6 +30,7 @@ FINALS_LIMIT_S = 120.0
 LIBRARIES_LIMIT_S = 600.0
 MAX_COMPILERS = 8
 REPEATS = 30
+READERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class Finals:
     """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent;
-    and those of further libraries, with the reasons of absent ones, where they were asked for."""
+    those of further libraries, with the reasons of absent ones, where they were asked for; and those of the kernels
+    that only read, where the ceiling was measured before."""
 
     samples: tuple[tuple[float, ...], ...]
     labels: tuple[str, ...]
@@ -56,6 +60,11 @@ class Finals:
     baseline_absent: str
     libraries: tuple[tuple[str, tuple[float, ...]], ...] = ()
     absent: tuple[tuple[str, str], ...] = ()
+    readers: tuple[tuple[float, ...], ...] = ()
+
+    def ceiling(self) -> Timing | None:
+        """The read ceiling as it stood in the same rounds: the fastest of the kernels that only read."""
+        return min((summary(row) for row in self.readers), key=lambda t: t.median_us, default=None)
 
 
 def list_devices(backend: str) -> list[Device]:
@@ -99,6 +108,7 @@ class Lab:
             self._compilers.put(compiler)
         self._pool = ThreadPoolExecutor(self.jobs)
         self._worker = WorkerProcess()
+        self._readers: list[Compiled] = []  # the fastest kernels that only read, once the ceiling was measured
         self._open_in = self._inputs_in = 0  # the generation of the measuring worker that holds device and inputs
 
     def __enter__(self) -> Lab:
@@ -186,17 +196,24 @@ class Lab:
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
             repeats=REPEATS,
+            readers=[reader.as_job() for reader in self._readers],
         )
         if "wrong" in said:
             raise RedtuneError(f"the finalist {said['wrong']} was right before and is wrong now: {said['note']}")
+        groups: dict[str, list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
+        for row in said["timed"]:
+            groups[row["group"]].append((row["name"], tuple(row["samples"])))
+        absent = dict(said["absent"])
+        baseline, baseline_samples = next(iter(groups["baseline"]), ("", ()))
         return Finals(
-            tuple(map(tuple, said["samples"])),
-            tuple(said["labels"]),
-            said["baseline"],
-            tuple(said["baseline_samples"]),
-            said["baseline_absent"],
-            tuple((name, tuple(row)) for name, row in said["libraries"]),
-            tuple((name, reason) for name, reason in said["absent"]),
+            samples=tuple(samples for _, samples in groups["finalist"]),
+            labels=tuple(label for label, _ in groups["finalist"]),
+            baseline=baseline,
+            baseline_samples=baseline_samples,
+            baseline_absent=absent.pop("baseline", ""),
+            libraries=tuple(groups["library"]),
+            absent=tuple(absent.items()),
+            readers=tuple(samples for _, samples in groups["reader"]),
         )
 
     def ceiling(self, data_bytes: int) -> Timing:
@@ -208,7 +225,10 @@ class Lab:
         said = self._opened().ask(
             "ceiling", FINALS_LIMIT_S, kernels=[c.as_job() for c in compiled], is_cold=self.is_cold
         )
-        return min((from_json(Timing, row) for row in said["timings"]), key=lambda t: t.median_us)
+        timed = [(from_json(Timing, row), reader) for row, reader in zip(said["timings"], compiled, strict=True)]
+        timed.sort(key=lambda pair: pair[0].median_us)
+        self._readers = [reader for _, reader in timed[:READERS]]
+        return timed[0][0]
 
     def ceiling_kernels(self, data_bytes: int) -> Iterator[Kernel]:
         """Kernels to be launched without their combine: max of int32, one instruction an element."""

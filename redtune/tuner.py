@@ -27,7 +27,7 @@ ROUNDS = {"gpu": 41, "cpu": 15}
 DEFAULT_TRIALS = {"gpu": 150, "cpu": 40}
 DEFAULT_TIME_LIMIT_S = 45.0
 # A search does not stop at the ceiling before it has seen so many verified configs: the first may have been lucky.
-AT_LEAST = 8
+AT_LEAST = 16
 
 
 class NothingVerified(RedtuneError):
@@ -319,7 +319,8 @@ class Search:
         default = next((f.timing.median_us for f in self.report.finalists if f.config == self.default), None)
         times = [t.micros for t in self.report.trials if t.verdict == Verdict.OK and t.micros is not None]
         gbps = gigabytes_per_second
-        ceiling_us = self.ceiling.median_us if self.ceiling else None
+        ceiling = finals.ceiling() or self.ceiling  # of the same rounds, if it was taken in them
+        ceiling_us = ceiling.median_us if ceiling else None
         return Best(
             problem=self.problem,
             device=self.device,

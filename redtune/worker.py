@@ -126,13 +126,13 @@ class Station:
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges one candidate, and times it if it is right."""
-        from redtune.clock import measure
+        from redtune.clock import measure, patience_s
         from redtune.judge import Wrong
 
         kernel = from_json(Kernel, job["kernel"])
         bench = self._bench(job)
         try:
-            error = self.made.judge.judge(bench)
+            error = self.made.judge.judge(bench, patience_s(job["best_us"]))
         except Wrong as wrong:
             return {"trial": as_json(Trial(kernel.config, kernel.digest, Verdict.WRONG, note=str(wrong)))}
         timing = measure(self.opened.session, self._calls(bench), job["best_us"])
@@ -150,15 +150,18 @@ class Station:
         host = np.resize(np.arange(1 << 20, dtype=np.int32), n)
         copies = copies_for(opened.device, host.nbytes, job["is_cold"])
         buffers = [opened.session.upload(host.copy()) for _ in range(copies)]
-        rows = []
-        for item in job["kernels"]:
-            kernel, program = self._load(item)
-            scratch = opened.session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
-            values = {"first": 0, "n": n, "partials": scratch, "out": scratch}
-            main = [launch for launch in kernel.launches if "data" in launch.args]
-            calls = [opened.session.bind(program, main, values | {"data": data}) for data in buffers]
-            rows.append(as_json(measure(opened.session, calls)))
+        rows = [as_json(measure(opened.session, self._reads(item, buffers))) for item in job["kernels"]]
         return {"timings": rows}
+
+    def _reads(self, item: dict[str, Any], buffers: list[Any]) -> list[Call]:
+        """The main launch alone, over each of the buffers: the kernel reads them and its blocks never meet."""
+        import numpy as np
+
+        session, (kernel, program) = self.opened.session, self._load(item)
+        scratch = session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
+        values = {"first": 0, "n": kernel.problem.n, "partials": scratch, "out": scratch}
+        main = [launch for launch in kernel.launches if "data" in launch.args]
+        return [session.bind(program, main, values | {"data": data}) for data in buffers]
 
     def copy(self, job: dict[str, Any]) -> dict[str, Any]:
         """Times copies from device memory to device memory."""
@@ -172,39 +175,35 @@ class Station:
         return {"timing": as_json(summary(samples[2:]))}
 
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Judges the finalists again, then times them and the library in turns, and looks for varying results."""
+        """Judges the finalists again, then times them, the libraries and the readers in turns."""
         from redtune.clock import interleave, sampler
         from redtune.judge import Wrong
 
-        session, judge = self.opened.session, self.made.judge
-        samplers: list[Callable[[], float]] = []
-        labels = []
+        session, made = self.opened.session, self.made
+        entries: list[tuple[str, str, Callable[[], float]]] = []
         for item in job["kernels"]:
             bench = self._bench(item)
             try:
-                judge.judge(bench)
+                made.judge.judge(bench)
             except Wrong as wrong:
                 return {"wrong": item["kernel"]["digest"], "note": str(wrong)}
-            labels.append("run-to-run" if judge.repeats(bench, job["repeats"]) else "varies")
-            samplers.append(sampler(session, self._calls(bench)))
-        name, absent = "", ""
+            label = "run-to-run" if made.judge.repeats(bench, job["repeats"]) else "varies"
+            entries.append(("finalist", label, sampler(session, self._calls(bench))))
+        absent: list[tuple[str, str]] = []
         try:
-            name, library = session.baseline(self.made.problem, self.made.data, self.made.hosts)
-            samplers.append(library)
+            entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))
         except RedtuneError as error:
-            absent = str(error)
-        others = list(session.libraries(self.made.problem, self.made.data)) if job["with_libraries"] else []
-        there = [(library, sample) for library, sample in others if not isinstance(sample, str)]
-        rows = interleave([*samplers, *(sample for _, sample in there)], job["rounds"])
-        return {
-            "samples": rows[: len(labels)],
-            "labels": labels,
-            "baseline": name,
-            "baseline_samples": rows[len(labels)] if name else [],
-            "baseline_absent": absent,
-            "libraries": [[library, row] for (library, _), row in zip(there, rows[len(samplers) :], strict=True)],
-            "absent": [[library, reason] for library, reason in others if isinstance(reason, str)],
-        }
+            absent.append(("baseline", str(error)))
+        for name, found in session.libraries(made.problem, made.data) if job["with_libraries"] else ():
+            if isinstance(found, str):
+                absent.append((name, found))
+            else:
+                entries.append(("library", name, found))
+        for item in job["readers"]:
+            entries.append(("reader", item["kernel"]["digest"], sampler(session, self._reads(item, made.data))))
+        rows = interleave([sample for _, _, sample in entries], job["rounds"])
+        timed = [{"group": g, "name": name, "samples": row} for (g, name, _), row in zip(entries, rows, strict=True)]
+        return {"timed": timed, "absent": absent}
 
     def reduce(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces a .npy file in chunks with a kernel that leaves its state."""
