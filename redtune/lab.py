@@ -234,7 +234,14 @@ class Lab:
         """Kernels to be launched without their combine: max of int32, one instruction an element."""
         problem = Problem("max", "int32", "int32", data_bytes // 4)
         shapes: list[dict[str, Any]]
-        if self.device.kind == "cpu":
+        if self.device.kind == "cpu" and not self.device.waves:
+            shapes = [
+                {"block": b, "vector": v, "items": 4, "blocks_per_cu": 1, "walk": w}
+                for b in (32, 128, 512)
+                for v in (1, 4)
+                for w in ("chunk", "stride")
+            ]
+        elif self.device.kind == "cpu":
             shapes = [
                 {"block": b, "wave": w, "vector": 1, "items": i, "blocks_per_cu": g, "walk": "chunk"}
                 for b, w in ((32, 32), (64, 64))

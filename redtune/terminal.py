@@ -134,7 +134,7 @@ def _show_story(out: Console, report: Report, best: Best) -> None:
     resumed = f" ({report.resumed} of them from earlier calls)" if report.resumed else ""
     out.print(f"winner: {in_words(best.config)}")
     out.print(f"verdict: {report.verdict}; results {best.determinism}")
-    if best.worst_us:
+    if best.worst_us and best.worst_us > best.median_us:
         out.print(f"worth: {best.worst_us / best.median_us:.1f}x over the slowest verified config")
     out.print(f"started from: {report.started_from}")
     out.print(

@@ -176,7 +176,7 @@ def _features(cl: Any, device: Any) -> tuple[str, ...]:
 
 
 class Backend:
-    """OpenCL devices of every platform, CPUs last."""
+    """OpenCL devices of every platform: CPUs after GPUs, and those without sub-groups last."""
 
     dialect = DIALECT
 
@@ -185,7 +185,12 @@ class Backend:
         found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
         if not found:
             raise BackendMissing("the opencl backend found a platform but no device")
-        return cl, sorted(found, key=lambda d: bool(d.type & cl.device_type.CPU))
+
+        def least_able_last(device: Any) -> tuple[bool, bool]:
+            is_cpu = bool(device.type & cl.device_type.CPU)
+            return is_cpu, "cl_intel_required_subgroup_size" not in device.extensions
+
+        return cl, sorted(found, key=least_able_last)
 
     def devices(self) -> list[Device]:
         cl, found = self._found()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -32,25 +33,14 @@ class Contract:
     backend: str
     count: int
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def device(self) -> Device:
         need(self.backend)
-        return list_devices(self.backend)[0]
+        return first_device(self.backend)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def judged(self, device: Device) -> list[tuple[Problem, Config, Trial]]:
-        """Every sampled config with its verdict, each problem in one lab."""
-        dialect = backend_named(self.backend).dialect
-        by_problem: dict[Problem, list[Config]] = defaultdict(list)
-        for problem, config in sampled(dialect, device, self.count, SEED):
-            by_problem[problem].append(config)
-        rows = []
-        for problem, configs in by_problem.items():
-            with Lab(device, problem) as lab:
-                ahead = [lab.compile_ahead(render(problem, c, lab.dialect, device)) for c in configs]
-                compiled = [future.result() for future in ahead]
-                rows += [(problem, c.kernel.config, lab.trial(c, None)) for c in compiled]
-        return rows
+        return judge_sample(device, self.count)
 
     def test_every_sampled_config_is_right(self, judged: list[tuple[Problem, Config, Trial]]) -> None:
         wrong = [
@@ -146,6 +136,27 @@ class Contract:
         n_bytes = 1 << 24
         ceiling = lab.ceiling(n_bytes)
         assert 0 < ceiling.median_us < np.inf
+
+
+@functools.cache
+def first_device(backend: str) -> Device:
+    """Device 0 of a backend, asked for once."""
+    return list_devices(backend)[0]
+
+
+@functools.cache
+def judge_sample(device: Device, count: int) -> list[tuple[Problem, Config, Trial]]:
+    """Every sampled config with its verdict, each problem in one lab."""
+    by_problem: dict[Problem, list[Config]] = defaultdict(list)
+    for problem, config in sampled(backend_named(device.backend).dialect, device, count, SEED):
+        by_problem[problem].append(config)
+    rows = []
+    for problem, configs in by_problem.items():
+        with Lab(device, problem) as lab:
+            ahead = [lab.compile_ahead(render(problem, c, lab.dialect, device)) for c in configs]
+            compiled = [future.result() for future in ahead]
+            rows += [(problem, c.kernel.config, lab.trial(c, None)) for c in compiled]
+    return rows
 
 
 def is_compiler_crash(trial: Trial) -> bool:

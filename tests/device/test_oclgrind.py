@@ -23,7 +23,7 @@ import pytest
 
 from redtune.api import make_problem
 from redtune.backends import backend_named
-from redtune.config import Config, settled
+from redtune.config import Config, choices, settled
 from redtune.data import background
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.operators import OPERATORS, operator_named, result_type
@@ -224,30 +224,33 @@ def test_no_strategy_races_or_strays(sound: list[tuple[Job, Report]]) -> None:
     assert not unsound, f"{len(unsound)} of {len(sound)}:\n" + "\n".join(unsound[:5])
 
 
-def test_the_strategies_leave_none_out(sound: list[tuple[Job, Report]]) -> None:
-    """What the device allows of the structural knobs was run, and all operators and dtypes."""
-    for name, wanted in (("tree", TREES), ("walk", WALKS), ("combine", ("two_pass", "atomic"))):
-        assert {job.knobs[name] for job, _ in sound} == set(wanted)
-    assert {(job.op, job.dtype) for job, _ in sound} == set(itertools.product(OPERATORS, DTYPES))
-    assert {job.first for job, _ in sound if job.knobs["vector"] == 4} == set(range(5))
+LACKING = (
+    ("tree", "unrolled", "sub-groups"),
+    ("exchange", "shuffle", "sub-groups"),
+    ("exchange", "redux", "NVIDIA"),
+    ("combine", "last_block", "acquire-release"),
+    ("combine", "cluster", "clusters"),
+)
 
 
 def test_a_plain_device_refuses_what_it_lacks(tmp_path: Path) -> None:
     need("oclgrind")
-    lacking = {
-        "sub-groups": small(tree="unrolled", wave=32),
-        "sub-group": small(exchange="shuffle", wave=32),
-        "acquire-release": small(combine="last_block"),
-    }
-    reports = simulate([Job("max", "float32", knobs, (100,)) for knobs in lacking.values()], tmp_path)
-    for word, report in zip(lacking, reports, strict=True):
-        assert any(word in reason for reason in report.refused), report
+    jobs = [Job("max", "float32", small(**{name: choice}), (100,)) for name, choice, _ in LACKING]
+    for (_, _, why), report in zip(LACKING, simulate(jobs, tmp_path), strict=True):
+        assert any(why in reason for reason in report.refused), report
+
+
+@pytest.mark.parametrize("name", ["tree", "walk", "combine", "exchange"])
+def test_every_choice_is_run_or_lacking(name: str) -> None:
+    """A new choice of a structural knob belongs into one of the lists above."""
+    run = {job.knobs[name] for job in strategies()}
+    assert run | {choice for knob, choice, _ in LACKING if knob == name} == set(choices(name))
 
 
 # --- and a kernel that is broken is found out -------------------------------------------------------------------------
 
-UNALIGNED = "not aligned"
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
+UNALIGNED = "not aligned"
 RACE, STRAY_READ, STRAY_WRITE, UNWRITTEN = "data race", "Invalid read", "Invalid write", "ninitialized value"
 MANY = (5 * BLOCK * ITEMS + 7,)  # more than one block and a ragged end
 
@@ -272,7 +275,7 @@ def test_a_tree_without_one_of_its_barriers_races(tree: str, tmp_path: Path) -> 
 
 
 TWO_PASS, WIDE, ATOMIC = small(walk="tile"), small(walk="tile", vector=4), small(walk="tile", combine="atomic")
-FAULTS = {
+FAULTS = {  # (what the simulator calls it, operator, knobs, the edit)
     "an atomic that is none": (RACE, "max", ATOMIC, ("merge_into(out, state);", "out[0] = finish(state);")),
     "a read past the input": (STRAY_READ, "sum", TWO_PASS, ("i < n;", "i <= n;")),
     "a read past the partials": (STRAY_READ, "sum", TWO_PASS, ("i < count;", "i <= count;")),

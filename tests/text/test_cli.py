@@ -22,6 +22,9 @@ from redtune.proposals import SAMPLERS
 from tests.fakes import FakeLab
 from tests.text.kernels import ARCHS, config, problem, random_cases, rendered, target
 
+# redtune silences Optuna's word on experimental features at import; pytest undoes that for every test.
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
 ROOT = Path(__file__).parents[2]
 USAGE, FAILED = 2, 1
 
@@ -152,20 +155,18 @@ def test_a_fix_that_cannot_be_says_what_can(fix: str, refused: Callable[..., str
 
 @pytest.mark.usefixtures("faked_device")
 def test_a_fix_that_is_refused_says_why(refused: Callable[..., str]) -> None:
-    assert "16 bytes" in refused(USAGE, *SEARCH, "--fix", "vector=16") or "at most 16" in refused(
-        USAGE, *SEARCH, "--fix", "vector=16"
-    )
+    assert "vector 16 of float32 is a load of 64 bytes" in refused(USAGE, *SEARCH, "--fix", "vector=16")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "n",
-    ["0", "-1", "-2**20", "abc", "nan", "inf", "-inf", "1.5", "1e-3", "1e400", "", " ", "2**", "**2", "2**-1", "0**3"]
-    + ["2**41", "9" * 30, "9" * 5000, "2**999", "9999999999999999999**999", "1e40", "0x10", "1 000", "2*3"],
-    ids=lambda n: n[:24] or "nothing",
-)
+NO_SIZES = ["0", "-1", "-2**20", "abc", "nan", "inf", "-inf", "1.5", "1e-3", "1e400"]
+NO_SIZES += ["2**", "**2", "2**-1", "2*3", "0**3", "2**41", "2**999", "1e40", "0x10", "1,000"]
+NO_SIZES += ["", " ", "1 000", "9" * 30, "9999999999999999999**999"]  # the last has more digits than Python prints
+
+
+@pytest.mark.parametrize("n", NO_SIZES, ids=lambda n: n[:24] or "nothing")
 @pytest.mark.parametrize("command", [("search",), ("show", "--source", "--backend", "cuda", "--arch", "sm_90")])
 def test_a_size_that_is_none_is_refused(command: tuple[str, ...], n: str, refused: Callable[..., str]) -> None:
     said = refused(USAGE, *command, "--op", "max", "--n", n)
@@ -200,7 +201,7 @@ def test_no_trials_are_refused(trials: str, refused: Callable[..., str]) -> None
 @pytest.mark.parametrize("device", ["1", "99", "-1", "-7"])
 @pytest.mark.usefixtures("faked_device")
 def test_a_device_that_is_not_there_is_refused(device: str, refused: Callable[..., str]) -> None:
-    assert f"no device {device}" in refused(USAGE, *SEARCH, "--device", device)
+    assert f"no device {device}" in refused(USAGE, *SEARCH, "--device", device, "--trials", "1")
 
 
 @pytest.mark.usefixtures("faked_device")
@@ -385,7 +386,7 @@ MADE_BY = re.compile(r"^// Made by: redtune (.*)$", re.MULTILINE)
 @pytest.mark.parametrize("backend", ARCHS)
 def test_the_command_on_top_writes_the_same_text(backend: str, redtune: Command) -> None:
     on = target(backend)
-    cases = [*random_cases(on, 12, seed=3), (config(walk="tile"), problem("sum", "int8", n=1 << 33))]
+    cases = [*random_cases(on, 12, seed=3), (config(walk="tile"), problem("sum", "int8"))]
     for c, p in cases:
         source = rendered(on, c, p).source
         made_by = MADE_BY.search(source)

@@ -164,7 +164,7 @@ def test_the_same_seed_gives_the_same_configs(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
 def test_the_best_of_what_was_measured_wins(on: Target) -> None:
-    report = searched(wider_is_faster, on, trials=40)
+    report = searched(wider_is_faster, on, trials=25)
     assert report.best is not None
     times = {t.config: t.micros for t in report.trials if t.micros is not None}
     assert times[report.best.config] == min(times.values())
@@ -340,7 +340,7 @@ def test_a_clear_gain_wins_and_says_how_much() -> None:
 def test_a_clear_gain_replaces_the_stored_entry() -> None:
     stored = other_than_default(1)[0]
     stored_best(stored)
-    report = searched(wider_is_faster, trials=40)
+    report = searched(wider_is_faster, trials=15)
     assert report.best is not None
     assert report.best.config != stored
     assert "less time than the stored config, beyond noise" in report.verdict

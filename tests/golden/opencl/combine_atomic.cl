@@ -78,7 +78,7 @@ static inline void merge_into(__global result_t *out, State s) {
         uint bits;
     } Cell;
     Cell seen, next;
-    seen.bits = *(volatile __global uint *)out;
+    seen.state = identity();  // a first guess: where it is wrong, the exchange says what is there
     for (;;) {
         next.state = merge(seen.state, s);
         if (next.bits == seen.bits)

@@ -1,0 +1,233 @@
+"""The command line as a user meets it, on a real device: search, search again, show, run, and a kill in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.need import need
+
+ROOT = Path(__file__).parents[2]
+SEARCH = ("search", "--op", "max", "--n", "2**20", "--trials", "6", "--time-limit", "20", "--backend", "opencl")
+# The command line, and a look at what it has imported by the end.
+WITHOUT_DEVICE = """
+import sys
+from redtune import cli
+code = cli.main(sys.argv[1:])
+opened = {"pyopencl", "cupy"} & set(sys.modules)
+sys.exit(f"the parent imported {opened}" if opened else code)
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need("opencl")
+    return tmp_path_factory.mktemp("a cache")
+
+
+def redtune(cache: Path, *arguments: str, program: tuple[str, ...] = ("-m", "redtune")) -> tuple[str, str]:
+    """stdout and stderr of a command that ends well."""
+    done = subprocess.run(
+        [sys.executable, *program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "REDTUNE_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def found(cache: Path) -> tuple[str, str]:
+    """What the first search said."""
+    return redtune(cache, *SEARCH, "--json", program=("-c", WITHOUT_DEVICE))
+
+
+def test_search_prints_one_document_and_nothing_else(found: tuple[str, str]) -> None:
+    out, err = found
+    document = json.loads(out)
+    assert err == ""
+    assert {"problem", "device", "best", "trials", "verdicts"} <= set(document)
+    assert document["problem"]["op"] == "max"
+    assert document["problem"]["n"] == 1 << 20
+    assert document["device"]["backend"] == "opencl"
+    assert 1 <= document["trials"] <= 6
+    assert sum(count for verdict, count in document["verdicts"].items() if verdict != "REFUSED") == document["trials"]
+    best = document["best"]
+    for name in ("median_us", "spread_us", "gbps", "ceiling_gbps", "baseline_us", "default_us", "worst_us"):
+        assert isinstance(best[name], float), name
+        assert best[name] > 0 or name == "spread_us"
+    assert best["gbps"] == pytest.approx(4 * (1 << 20) / best["median_us"] * 1e-3)
+    assert best["determinism"] in ("run-to-run", "varies")
+    assert {"block", "vector", "items", "combine"} <= set(best["config"])
+    assert document["is_saved"]
+
+
+def test_a_second_search_starts_from_what_is_stored_and_says_so(cache: Path, found: tuple[str, str]) -> None:
+    trials = json.loads(found[0])["trials"]
+    out, err = redtune(cache, *SEARCH[:6], str(trials), *SEARCH[7:])
+    assert "\x1b" not in out + err
+    assert f"trials: {trials} ({trials} of them from earlier calls)" in " ".join(out.split())
+    assert "started from: tuned here" in out
+    assert "kept in: " in out
+
+
+def test_show_lists_the_entry_with_its_evidence(cache: Path, found: tuple[str, str]) -> None:
+    best = json.loads(found[0])["best"]
+    out, _ = redtune(cache, "show", "--op", "max")
+    assert "1048576" in out
+    assert "6 trials, cold" in " ".join(out.split())
+    (shown,) = json.loads(redtune(cache, "show", "--json")[0])["tuned"]
+    assert shown["from"] == "here"
+    assert (shown["problem"], shown["device"]) == (best["problem"], best["device"])
+    assert shown["median_us"] > 0
+
+
+def test_show_source_prints_the_tuned_kernel(cache: Path, found: tuple[str, str]) -> None:
+    out, err = redtune(cache, "show", "--source", "--op", "max", "--n", "2**20", "--backend", "opencl")
+    assert err == ""
+    assert f"#define BLOCK {json.loads(redtune(cache, 'show', '--json')[0])['tuned'][0]['config']['block']} " in out
+
+
+def test_devices_prints_one_document(cache: Path) -> None:
+    out, err = redtune(cache, "devices", "--json")
+    document = json.loads(out)
+    assert err == ""
+    assert "opencl" in {device["backend"] for device in document["devices"]}
+    assert all(device["name"] and device["arch"] and device["max_block"] > 0 for device in document["devices"])
+    assert not {device["backend"] for device in document["devices"]} & set(document["absent"])
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def negative(n: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return (-np.random.default_rng(0).random(n, np.float32) - 1).astype(dtype)
+
+
+def ties_and_nans() -> np.ndarray[Any, Any]:
+    values = negative(1_000_003)
+    values[[700_001, 5, 999_999]] = np.inf
+    values[[800_000, 700_000]] = np.nan
+    return values
+
+
+def ties() -> np.ndarray[Any, Any]:
+    values = negative(1_000_003)
+    values[[700_001, 600_000, 999_999]] = 7.0
+    return values
+
+
+FILES: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {
+    "all negative": ("max", lambda: negative(10**6)),
+    "one element": ("max", lambda: negative(1)),
+    "ties": ("argmax", ties),
+    "ties and NaNs": ("argmax", ties_and_nans),
+    "bytes": ("sum", lambda: np.random.default_rng(1).integers(-128, 128, 1_000_003).astype(np.int8)),
+    "half precision": ("max", lambda: negative(100_003, "float16")),
+    "big-endian": ("min", lambda: negative(100_003).astype(">f4")),
+    "columns first": ("argmin", lambda: np.asfortranarray(negative(90_000).reshape(300, 300))),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_run_equals_numpy(kind: str, cache: Path, tmp_path: Path) -> None:
+    op, make = FILES[kind]
+    values = make()
+    np.save(tmp_path / "some data.npy", values)
+    out, _ = redtune(cache, "run", str(tmp_path / "some data.npy"), "--op", op, "--backend", "opencl", "--json")
+    document = json.loads(out)
+    assert document["value"] == getattr(np, op)(values).item()
+    assert document["n"] == values.size
+
+
+def test_run_prints_the_value_alone(cache: Path, tmp_path: Path, found: tuple[str, str]) -> None:
+    values = negative(1 << 20)
+    np.save(tmp_path / "x.npy", values)
+    out, err = redtune(cache, "run", str(tmp_path / "x.npy"), "--op", "max", "--backend", "opencl")
+    assert float(out) == values.max()
+    assert "config: tuned here" in err
+
+
+def test_run_equals_numpy_on_a_hundred_million_elements(cache: Path, tmp_path: Path) -> None:
+    pattern = negative((1 << 20) - 3)
+    values = np.lib.format.open_memmap(tmp_path / "large.npy", mode="w+", dtype=np.float32, shape=(10**8,))
+    values[:] = np.resize(pattern, 10**8)
+    values[-2] = np.nextafter(np.float32(-1), np.float32(0))  # above all others, and below zero
+    values.flush()
+    out, _ = redtune(cache, "run", str(tmp_path / "large.npy"), "--op", "max", "--backend", "opencl")
+    assert float(out) == values.max() < 0
+    (tmp_path / "large.npy").unlink()
+
+
+# --- a kill -----------------------------------------------------------------------------------------------------------
+
+
+def children_of(pid: int) -> set[int]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(parent) == pid and state != "Z":
+            found.add(int(path.parent.name))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], bool], limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def rows(cache: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in (cache / "results").glob("*.jsonl"))
+
+
+def test_a_search_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    need("opencl")
+    search = ("search", "--op", "min", "--n", "2**16", "--backend", "opencl", "--json")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "redtune", *search, "--trials", "60", "--time-limit", "5m"],
+        cwd=ROOT,
+        env={**os.environ, "REDTUNE_CACHE": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert until(lambda: rows(tmp_path) >= 3, 120)
+        workers = children_of(running.pid)
+        assert workers
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    assert until(lambda: not any(map(is_running, workers)), 60), "a worker outlived its parent"
+    finished = rows(tmp_path)
+    # A trial counts once the study knows it; its row is written right after.
+    document = json.loads(redtune(tmp_path, *search, "--trials", str(finished + 1))[0])
+    assert document["resumed"] in (finished, finished + 1)
+    assert document["trials"] == finished + 1
+    assert document["is_saved"]
