@@ -93,6 +93,8 @@ def search(
         raise UsageError(f"a search of {trials} trials measures nothing; ask for at least 1")
     if time_limit_s is not None and not time_limit_s > 0:
         raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; ask for more than 0")
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"seed is {seed}; it must lie between 0 and 2**32 - 1")
     found = find_device(backend, device)
     problem = problem if n is not None else replace(problem, n=DEFAULT_N[found.kind])
     check_fits(problem, found)

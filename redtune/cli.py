@@ -18,7 +18,6 @@ from redtune.errors import RedtuneError, UsageError
 
 app = typer.Typer(
     help="Write, prove and tune reduction kernels for the device in front of you.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -39,7 +38,10 @@ def parse_n(text: str | None) -> int | None:
         return None
     power = re.fullmatch(r"(\d{1,19})(?:\*\*|\^)(\d{1,3})", text.strip())
     if power:
-        return int(pow(int(power[1]), int(power[2])))
+        base, exponent = int(power[1]), int(power[2])
+        if exponent * base.bit_length() > 200:
+            raise UsageError(f"n cannot be {text!r}: that is more elements than any memory holds")
+        return int(pow(base, exponent))
     try:
         value = float(text) if re.search(r"[.eE]", text) else int(text)
     except ValueError:
@@ -84,7 +86,7 @@ def devices(
 
     found, absent = api.devices(backend)
     if not found:
-        raise BackendMissing("no device was found\n" + "\n".join(absent.values()))
+        raise BackendMissing("no device was found: " + "; ".join(absent.values()))
     figures = [api.measure_device(device) if measure else {} for device in found]
     if as_json:
         rows = [plain(device) | extra for device, extra in zip(found, figures, strict=True)]
@@ -240,12 +242,18 @@ def main(arguments: list[str]) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     warnings.showwarning = lambda message, *_, **__: print(f"redtune: warning: {message}", file=sys.stderr)
     try:
-        app(args=arguments, prog_name="redtune")
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else 0
+        code = app(args=arguments or ["--help"], prog_name="redtune", standalone_mode=False)
     except RedtuneError as error:
         if is_debug:
             traceback.print_exc()
         print(f"redtune: {error}", file=sys.stderr)
         return INTERRUPTED if isinstance(error, Interrupted) else 2 if isinstance(error, UsageError) else 1
-    return 0
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        # Typer's own errors of usage carry their sentence; its versions differ in where the class lives.
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"redtune: {error.format_message()}", file=sys.stderr)
+        return 2
+    return code if isinstance(code, int) else 0

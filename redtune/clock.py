@@ -70,6 +70,11 @@ def patience_s(best_us: float | None) -> float:
     return math.inf if best_us is None else 2 * HOPELESS * best_us * 1e-6
 
 
+def is_time(seconds: float) -> bool:
+    """Whether a clock can have shown it: NaN, infinities, zero and less are faults of the clock."""
+    return 0.0 < seconds < math.inf
+
+
 def summary(samples_s: Sequence[float]) -> Timing:
     """Median and half the distance between the quartiles, in microseconds."""
     micros = sorted(s * 1e6 for s in samples_s)

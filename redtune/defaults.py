@@ -52,5 +52,9 @@ def _shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
             {"walk": "tile"},
             {"block": 1024, "blocks_per_cu": 1},
         ]
-    fallbacks = [first | {"combine": "two_pass"}, first | anywhere, {"block": 64, "vector": 1} | anywhere]
+    fallbacks = [
+        first | {"combine": "two_pass"},
+        first | anywhere,
+        {"block": 64, "vector": 1, "second_block": 64} | anywhere,
+    ]
     return [first, *(first | other for other in others), *fallbacks]

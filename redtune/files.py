@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,34 @@ def open_npy(path: str) -> Any:
     """The array in a .npy file, mapped and not read. Raises UsageError naming what is wrong with the file."""
     import numpy as np
 
-    if not Path(path).is_file():
-        raise UsageError(f"there is no file {path!r}")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        if "Object arrays" in str(error) or "pickle" in str(error).lower():
-            raise UsageError(f"{path} is not an .npy file of numbers: it holds objects, or is no .npy file") from error
-        if "mmap" not in str(error):
-            raise UsageError(f"{path} is not an .npy file that can be read: {error}") from error
-        array = np.load(path, allow_pickle=False)  # an empty array cannot be mapped
-    except (OSError, EOFError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        if not Path(path).is_file():
+            raise UsageError(f"there is no file {path!r}")
+        array = _load(path)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} is not an .npy file of numbers that can be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path[:80]} cannot be read: {error.strerror or error}") from error
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path} is an archive of arrays; redtune reduces a single .npy")
     name = array.dtype.newbyteorder("=").name
     if name not in DTYPES:
         raise UsageError(f"{path} holds {array.dtype}, which redtune does not reduce: choose from {', '.join(DTYPES)}")
     return array
+
+
+def _load(path: str) -> Any:
+    import numpy as np
+
+    try:
+        # Copy on write: the pages are the file's, and a device may still borrow them as if they were its own.
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except ValueError as error:
+        if "mmap" not in str(error):
+            raise
+        return np.load(path, allow_pickle=False)  # an empty array cannot be mapped
 
 
 def chunk_elements(device: Device, element_bytes: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from redtune.backends import BACKENDS, backend_named
-from redtune.clock import summary
+from redtune.clock import is_time, summary
 from redtune.config import Config, settled
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
@@ -47,6 +47,14 @@ class Compiled:
         return {"kernel": as_json(self.kernel), "binary": self.binary}
 
 
+class FinalistWrong(RedtuneError):
+    """A finalist was right before and is wrong now. `digest` names its kernel."""
+
+    def __init__(self, digest: str, note: str) -> None:
+        super().__init__(note)
+        self.digest = digest
+
+
 @dataclass(frozen=True, slots=True)
 class Finals:
     """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent;
@@ -64,7 +72,8 @@ class Finals:
 
     def ceiling(self) -> Timing | None:
         """The read ceiling as it stood in the same rounds: the fastest of the kernels that only read."""
-        return min((summary(row) for row in self.readers), key=lambda t: t.median_us, default=None)
+        rows = [row for row in self.readers if all(map(is_time, row))]
+        return min((summary(row) for row in rows), key=lambda t: t.median_us, default=None)
 
 
 def list_devices(backend: str) -> list[Device]:
@@ -72,7 +81,7 @@ def list_devices(backend: str) -> list[Device]:
     backend_named(backend)
     worker = WorkerProcess()
     try:
-        said = worker.ask("devices", DEVICES_LIMIT_S, backend=backend)
+        said = worker.ask("devices", DEVICES_LIMIT_S, "devices", backend=backend)
     except (WorkerDied, WorkerTimedOut) as error:
         raise BackendMissing(f"the {backend} backend could not list its devices: {error}") from error
     finally:
@@ -82,6 +91,8 @@ def list_devices(backend: str) -> list[Device]:
 
 def find_device(backend: str | None, index: int) -> Device:
     """The device asked for: of the named backend, or of the first backend that has one."""
+    if index < 0:
+        raise UsageError(f"there is no device {index}: devices are counted from 0")
     reasons = []
     for name in [backend] if backend else BACKENDS:
         try:
@@ -92,7 +103,7 @@ def find_device(backend: str | None, index: int) -> Device:
         if index >= len(devices):
             raise UsageError(f"{name} has no device {index}: it has {len(devices)}, counted from 0")
         return devices[index]
-    raise BackendMissing("\n".join(reasons) if backend else "no device was found: " + "; ".join(reasons))
+    raise BackendMissing(reasons[0] if backend else "no device was found: " + "; ".join(reasons))
 
 
 class Lab:
@@ -133,7 +144,9 @@ class Lab:
         """Compiles a kernel; a compiler that fails, crashes or never returns gives a verdict."""
         with self._compiler() as compiler:
             try:
-                said = compiler.ask("compile", COMPILE_LIMIT_S, device=as_json(self.device), kernel=as_json(kernel))
+                said = compiler.ask(
+                    "compile", COMPILE_LIMIT_S, "done", device=as_json(self.device), kernel=as_json(kernel)
+                )
             except WorkerTimedOut:
                 note = f"the compiler took longer than {COMPILE_LIMIT_S:g} s"
                 return Compiled(kernel, None, Verdict.TIMED_OUT, note)
@@ -156,7 +169,7 @@ class Lab:
     def _opened(self) -> WorkerProcess:
         """The measuring worker with the device open."""
         if self._worker.ensure() != self._open_in:
-            self._worker.ask("open", DEVICES_LIMIT_S, device=as_json(self.device))
+            self._worker.ask("open", DEVICES_LIMIT_S, "opened", device=as_json(self.device))
             self._open_in = self._worker.generation
         return self._worker
 
@@ -164,7 +177,9 @@ class Lab:
         """The measuring worker with the device open and the inputs made."""
         worker = self._opened()
         if worker.generation != self._inputs_in:
-            worker.ask("inputs", INPUTS_LIMIT_S, problem=as_json(self.problem), seed=self.seed, is_cold=self.is_cold)
+            worker.ask(
+                "inputs", INPUTS_LIMIT_S, "copies", problem=as_json(self.problem), seed=self.seed, is_cold=self.is_cold
+            )
             self._inputs_in = worker.generation
         return worker
 
@@ -175,7 +190,7 @@ class Lab:
             return Trial(kernel.config, kernel.digest, compiled.verdict, note=compiled.note)
         worker = self._furnished()
         try:
-            said = worker.ask("trial", TRIAL_LIMIT_S, best_us=best_us, **compiled.as_job())
+            said = worker.ask("trial", TRIAL_LIMIT_S, "trial", best_us=best_us, **compiled.as_job())
         except WorkerTimedOut:
             return Trial(kernel.config, kernel.digest, Verdict.TIMED_OUT, note=f"no result within {TRIAL_LIMIT_S:g} s")
         except WorkerDied as died:
@@ -192,14 +207,15 @@ class Lab:
         said = self._furnished().ask(
             "finals",
             LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
+            "timed",
             with_libraries=with_libraries,
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
             repeats=REPEATS,
             readers=[reader.as_job() for reader in self._readers],
         )
-        if "wrong" in said:
-            raise RedtuneError(f"the finalist {said['wrong']} was right before and is wrong now: {said['note']}")
+        if said["wrong"]:
+            raise FinalistWrong(said["wrong"], said["note"])
         groups: dict[str, list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
         for row in said["timed"]:
             groups[row["group"]].append((row["name"], tuple(row["samples"])))
@@ -223,7 +239,7 @@ class Lab:
         if not compiled:
             raise RedtuneError("no kernel that only reads could be compiled, so there is no ceiling")
         said = self._opened().ask(
-            "ceiling", FINALS_LIMIT_S, kernels=[c.as_job() for c in compiled], is_cold=self.is_cold
+            "ceiling", FINALS_LIMIT_S, "timings", kernels=[c.as_job() for c in compiled], is_cold=self.is_cold
         )
         timed = [(from_json(Timing, row), reader) for row, reader in zip(said["timings"], compiled, strict=True)]
         timed.sort(key=lambda pair: pair[0].median_us)
@@ -276,10 +292,10 @@ class Lab:
 
     def copy(self, data_bytes: int) -> Timing:
         """How long a copy of `data_bytes` takes within device memory."""
-        return from_json(Timing, self._opened().ask("copy", FINALS_LIMIT_S, bytes=data_bytes)["timing"])
+        return from_json(Timing, self._opened().ask("copy", FINALS_LIMIT_S, "timing", bytes=data_bytes)["timing"])
 
     def reduce_file(self, compiled: Compiled, path: str) -> Any:
         """The reduction of a .npy file."""
         # A disk that reads 20 MB/s is the slowest that still counts as working.
         limit_s = FINALS_LIMIT_S + Path(path).stat().st_size / 20e6
-        return self._opened().ask("reduce", limit_s, path=path, **compiled.as_job())["value"]
+        return self._opened().ask("reduce", limit_s, "value", path=path, **compiled.as_job())["value"]

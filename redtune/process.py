@@ -65,8 +65,9 @@ class WorkerProcess:
             self._start()
         return self.generation
 
-    def ask(self, job: str, limit_s: float, **arguments: Any) -> dict[str, Any]:
-        """The answer to a job. Raises WorkerTimedOut, WorkerDied, or the error that the worker reports."""
+    def ask(self, job: str, limit_s: float, wants: str = "", **arguments: Any) -> dict[str, Any]:
+        """The answer to a job, which holds the field `wants` if one is named. Raises WorkerTimedOut, WorkerDied, or the error that the
+        worker reports."""
         self.ensure()
         line = json.dumps({"job": job, "limit_s": limit_s, **arguments}).encode() + b"\n"
         said = self._exchange(line, time.monotonic() + limit_s, limit_s)
@@ -75,6 +76,9 @@ class WorkerProcess:
         if "crashed" in said:
             self.kill()
             raise WorkerDied(said["crashed"])
+        if wants and wants not in said:
+            self.kill()
+            raise WorkerDied(f"the worker answered {str(said)[:80]!r} to {job}, without {wants}")
         return said
 
     def _exchange(self, line: bytes, deadline: float, limit_s: float) -> dict[str, Any]:
@@ -120,7 +124,7 @@ class WorkerProcess:
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
         self.kill()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = _signal_name(-code) if code < 0 else f"exit code {code}"
         return f"the process ended with {how}" + (f": {said[-1].strip()[:200]}" if said else "")
 
     def kill(self) -> None:
@@ -133,3 +137,10 @@ class WorkerProcess:
         for pipe in (process.stdin, process.stdout, self._errors):
             if pipe is not None:
                 pipe.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"

@@ -5,18 +5,21 @@ The only file that imports Optuna.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 import os
 import random
 import socket
+import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
@@ -29,6 +32,7 @@ SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")
 STARTUP_TRIALS = 12
 # So many known or refused proposals in a row, and the next config is drawn from what is left instead.
 PATIENCE = 6
+ASKING_S = 60.0
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -63,25 +67,67 @@ def open_storage(url: str | None) -> Any:
         try:
             return optuna.storages.get_storage(url)
         except Exception as error:  # database drivers raise whatever they like
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UsageError(f"the storage {url!r} does not open: {first}") from error
-    path = cache_path() / "studies.journal"
+            raise UsageError(f"the storage {url!r} does not open: {_first_line(error)}") from error
+    path = journal_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        mend_journal(path)
         return JournalStorage(JournalFileBackend(str(path)))
     except OSError as error:
         warn_once(f"the study could not be kept in {path.parent} ({error}); this search starts from nothing")
         return optuna.storages.InMemoryStorage()
-    except (ValueError, KeyError) as error:
-        damaged = _set_aside(path)
-        warn_once(f"the study file was damaged ({error}) and is kept as {damaged.name}; a new one was begun")
-        return JournalStorage(JournalFileBackend(str(path)))
 
 
-def _set_aside(path: Path) -> Path:
-    damaged = path.with_name(f"{path.name}.damaged")
-    path.replace(damaged)
-    return damaged
+def journal_path() -> Path:
+    """The file that holds the studies when no storage is named."""
+    return cache_path() / "studies.journal"
+
+
+def mend_journal(path: Path) -> None:
+    """Keeps the whole records of a journal and drops what a crash left of others: blank lines, halves, records that
+    share a line. What was there before stays beside it."""
+    lock = JournalFileSymlinkLock(str(path))
+    lock.acquire()
+    try:
+        if not path.exists():
+            return
+        data = path.read_bytes()
+        mended = "".join(f"{record}\n" for record in _records(data.decode(errors="replace"))).encode()
+        if data != mended:
+            set_aside(path).write_bytes(data)
+            path.write_bytes(mended)
+            warn_once(f"the study file {path} was damaged; its whole records were kept")
+    finally:
+        lock.release()
+
+
+def _records(text: str) -> Iterator[str]:
+    """The records in a journal's text, whatever stands between them."""
+    decoder = json.JSONDecoder()
+    for line in text.split("\n"):
+        at = 0
+        while (start := line.find("{", at)) >= 0:
+            try:
+                record, at = decoder.raw_decode(line, start)
+            except (ValueError, RecursionError):
+                at = start + 1
+                continue
+            if isinstance(record.get("op_code"), int):
+                yield line[start:at]
+
+
+def set_aside(path: Path) -> Path:
+    """Where a damaged file is kept."""
+    return path.with_name(f"{path.name}.damaged")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# The searches of this process that may still tell a trial.
+_ACTIVE: set[str] = set()
 
 
 class Proposals:
@@ -91,31 +137,45 @@ class Proposals:
         self.space = space
         self.sampler = sampler
         self.rng = random.Random(seed)
-        try:
-            self.study = optuna.create_study(
-                storage=open_storage(storage),
-                study_name=study,
-                sampler=make_sampler(sampler, seed),
-                load_if_exists=True,
-                direction="minimize",
-            )
-        except optuna.exceptions.StorageInternalError as error:
-            raise UsageError(f"the storage {storage!r} does not open: {str(error).splitlines()[0]}") from error
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
         self.known: dict[Config, Trial] = {}
-        self._asked: dict[Config, optuna.Trial] = {}
+        self._asked: dict[Config, optuna.Trial | None] = {}  # None: it did not come from Optuna
         self._walk = space.walk()
-        self._recall()
+        make = make_sampler(sampler, seed)
+        try:
+            self.study = self._open(study, make, storage)
+        except optuna.exceptions.StorageInternalError as error:
+            raise UsageError(f"the storage {storage!r} does not open: {_first_line(error)}") from error
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            if storage is not None or isinstance(error, UsageError):
+                raise
+            # Whole records that make no sense together: nothing can be kept of them but the file itself.
+            damaged = journal_path().replace(set_aside(journal_path()))
+            warn_once(
+                f"the study file made no sense ({_first_line(error)}) and is kept as {damaged}; a new one was begun"
+            )
+            self.study = self._open(study, make, storage)
+        _ACTIVE.add(self.owner)
 
-    def _recall(self) -> None:
+    def _open(self, name: str, sampler: optuna.samplers.BaseSampler, storage: str | None) -> optuna.Study:
+        study = optuna.create_study(
+            storage=open_storage(storage), study_name=name, sampler=sampler, load_if_exists=True, direction="minimize"
+        )
+        self._recall(study)
+        return study
+
+    def _recall(self, study: optuna.Study) -> None:
         """Reads the trials of earlier calls, and ends those that a killed process left running."""
-        for trial in self.study.get_trials(deepcopy=False):
+        for trial in study.get_trials(deepcopy=False):
             if trial.state == optuna.trial.TrialState.RUNNING:
-                if not _is_alive(trial.user_attrs.get("owner", "")):
-                    self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                if not _may_answer(trial):
+                    # Another process that opens the study now may end it first.
+                    with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):
+                        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                 continue
             try:
                 done = from_json(Trial, json.loads(trial.user_attrs["trial"]))
-            except (KeyError, ValueError, RedtuneError):
+            except (KeyError, ValueError, TypeError, RedtuneError):
                 continue
             if done.verdict != Verdict.REFUSED:
                 self.known[done.config] = done
@@ -157,27 +217,23 @@ class Proposals:
 
     def adopt(self, config: Config) -> bool:
         """Makes a config that did not come from Optuna one of its trials. False if it is known or on its way."""
-        values = self.parameters(config)
-        if config in self.known or config in self._asked or values is None:
+        if config in self.known or config in self._asked or self.parameters(config) is None:
             return False
-        self.study.enqueue_trial(values)
-        return self._ask() == config
+        self._asked[config] = None
+        return True
 
     def _ask(self) -> Config:
         trial = self.study.ask()
         config = self.suggest(trial)
-        trial.set_user_attr("owner", _owner())
+        trial.set_user_attr("owner", self.owner)
         if config in self.known:
             self._tell(trial, self.known[config])
-        elif config not in self._asked:
-            reasons = self.space.refusals(config)
-            if reasons:
-                self._tell(trial, Trial(config, "", Verdict.REFUSED, note=reasons[0]))
-            else:
-                self._asked[config] = trial
-                return config
-        else:
+        elif config in self._asked:
             self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        elif reasons := self.space.refusals(config):
+            self._tell(trial, Trial(config, "", Verdict.REFUSED, note=reasons[0]))
+        else:
+            self._asked[config] = trial
         return config
 
     def next(self) -> tuple[Config | None, list[str]]:
@@ -201,7 +257,27 @@ class Proposals:
     def tell(self, trial: Trial) -> None:
         """Records what became of a config. A failure is a failed state with its reason, never a number."""
         self.known[trial.config] = trial
-        self._tell(self._asked.pop(trial.config), trial)
+        asked = self._asked.pop(trial.config)
+        if asked is not None:
+            self._tell(asked, trial)
+            return
+        is_ok = trial.verdict == Verdict.OK
+        values = self.parameters(trial.config) or {}
+        self.study.add_trial(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState.COMPLETE if is_ok else optuna.trial.TrialState.FAIL,
+                value=trial.micros if is_ok else None,
+                params=dict(values),
+                distributions={name: self._distribution(name) for name in values},
+                user_attrs={"trial": json.dumps(as_json(trial)), "owner": self.owner},
+            )
+        )
+
+    def _distribution(self, name: str) -> optuna.distributions.BaseDistribution:
+        options = self.space.admitted[name]
+        if isinstance(options[0], str):
+            return optuna.distributions.CategoricalDistribution(options)
+        return optuna.distributions.IntDistribution(0, len(options) - 1)
 
     def _tell(self, asked: optuna.Trial, trial: Trial) -> None:
         asked.set_user_attr("trial", json.dumps(as_json(trial)))
@@ -210,26 +286,35 @@ class Proposals:
         else:
             self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Ends what was asked and will not be measured."""
         for asked in self._asked.values():
-            self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
+            if asked is not None:
+                self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
         self._asked.clear()
+        _ACTIVE.discard(self.owner)
 
 
-def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+def _may_answer(trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether the search behind a running trial is still there; one that has no owner yet was asked for just now."""
+    owner = trial.user_attrs.get("owner")
+    if owner is not None:
+        return _is_alive(str(owner))
+    started = trial.datetime_start
+    return started is not None and (datetime.datetime.now() - started).total_seconds() < ASKING_S
 
 
 def _is_alive(owner: str) -> bool:
-    """Whether the process that asked may still answer; of another machine's nothing is known, so it may."""
-    host, _, pid = owner.rpartition(":")
+    """Whether the search that asked may still answer; of another machine's nothing is known, so it may."""
+    host, pid, _ = [*owner.rsplit(":", 2), "", ""][:3]
     if host != socket.gethostname() or not pid.isdigit():
         return bool(host)
+    if int(pid) == os.getpid():
+        return owner in _ACTIVE
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return int(pid) != os.getpid()
+    return True

@@ -14,14 +14,12 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from redtune.config import KNOBS, Config, choices
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
-from redtune.errors import UsageError
 from redtune.refusals import refusals
 from redtune.render import templates_digest, templates_path
 from redtune.types import Best, Device, Problem, Trial, as_json, from_json
@@ -49,10 +47,15 @@ def shipped_path() -> Path:
     return templates_path().parent / "configs"
 
 
-@cache
-def warn_once(text: str) -> None:
-    """A warning that is not repeated, however often its cause is met."""
-    warnings.warn(text, stacklevel=3)
+WARNED: set[str] = set()
+
+
+def warn_once(text: str, about: str = "") -> None:
+    """A warning that is not repeated, however often its cause is met. `about` names the cause; the text if empty."""
+    cause = about or text
+    if cause not in WARNED:
+        WARNED.add(cause)
+        warnings.warn(text, stacklevel=3)
 
 
 def plain(text: str) -> str:
@@ -86,11 +89,11 @@ def read_entry(path: Path) -> Best | None:
         text = path.read_text(encoding="utf-8")
         best = from_json(Best, yaml.safe_load(text))
         expected = (folder_name(best.device), file_name(best.problem, best.temperature))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, UsageError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warn_once(f"the tuned config {path} cannot be used and counts as absent: {reason}")
+    except (OSError, ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        warn_once(f"the tuned config {path} cannot be used and counts as absent: {reason}", about=str(path))
         return None
     if best.format != format_number():
         return None
@@ -188,7 +191,7 @@ def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[F
     """Entries that may suit, the nearest first."""
     user, shipped = cache_path() / "configs", shipped_path()
     own, here = folder_name(device), bucket_of(problem.n)
-    near = sorted(range(1, 64), key=lambda bucket: (abs(bucket - here), bucket))
+    near = sorted(range(64), key=lambda bucket: (abs(bucket - here), bucket))
     others = sorted(
         (folder.name for root in (user, shipped) if root.is_dir() for folder in root.iterdir() if folder.is_dir()),
         key=lambda name: (_arch_distance(name, own), name),

@@ -11,12 +11,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from redtune import store
-from redtune.clock import paired_ratio, summary
+from redtune.clock import is_time, paired_ratio, summary
 from redtune.config import Config, Value
 from redtune.defaults import default_config, starting_points
 from redtune.dtypes import dtype_named
 from redtune.errors import RedtuneError
-from redtune.lab import Compiled, Finals, Lab
+from redtune.lab import Compiled, FinalistWrong, Finals, Lab
+from redtune.process import WorkerDied, WorkerTimedOut
 from redtune.proposals import Proposals
 from redtune.render import render, templates_digest
 from redtune.space import Space, make_space
@@ -127,7 +128,7 @@ class Search:
         self.progress = progress
         self.lab = lab or Lab(device, problem, seed=seed, is_cold=is_cold)
         self.space: Space = make_space(problem, self.lab.dialect, device, dict(fixed or {}))
-        name = study or self.study_name(dict(fixed or {}))
+        name = self.study_name(study, dict(fixed or {}))
         self.proposals = Proposals(self.space, name, sampler, seed, storage)
         self.default = default_config(problem, self.lab.dialect, device)
         self.found = store.lookup(problem, self.lab.dialect, device, self.temperature)
@@ -136,9 +137,10 @@ class Search:
         self.report = Report(problem, device, self.found.origin, len(self.proposals.known), self.temperature)
         self.report.trials = list(self.proposals.known.values())
 
-    def study_name(self, fixed: Mapping[str, Value]) -> str:
-        """Trials belong together when nothing that changes their time differs."""
-        parts = [self.device.name, self.device.toolchain, self.device.driver, templates_digest()]
+    def study_name(self, given: str | None, fixed: Mapping[str, Value]) -> str:
+        """Trials belong together when nothing that changes their time differs, whatever name the user gives them."""
+        parts = [given] if given else []
+        parts += [self.device.name, self.device.toolchain, self.device.driver, templates_digest()]
         parts += [store.file_name(self.problem, self.temperature), str(self.problem.n), str(store.format_number())]
         parts += [f"{name}={value}" for name, value in sorted(fixed.items())]
         return " | ".join(parts)
@@ -155,7 +157,7 @@ class Search:
             self.report.measuring_seconds = time.monotonic() - measuring
             self._decide()
         finally:
-            self.proposals.abandon()
+            self.proposals.close()
             self.lab.close()
             self.report.seconds = time.monotonic() - self.began
         return self.report
@@ -272,13 +274,39 @@ class Search:
         for config, role in ((self.found.config, "stored"), (self.default, "default")):
             if config in measured:
                 roles[config] = role
-        configs = list(roles)
-        compiled = [self._compile(config).result() for config in configs]
-        finals = self.lab.finals(compiled, ROUNDS[self.device.kind])
-        incumbent = configs.index(self.found.config) if self.found.config in roles else None
-        if incumbent is None and self.default in roles:
-            incumbent = configs.index(self.default)
+        compiled, finals = self._finals([self._compile(config) for config in roles])
+        configs = [c.kernel.config for c in compiled]
+        incumbent = next((configs.index(c) for c in (self.found.config, self.default) if c in configs), None)
         self._judge_finals(configs, [roles[c] for c in configs], finals, incumbent)
+
+    def _finals(self, futures: list[Future[Compiled]]) -> tuple[list[Compiled], Finals]:
+        """The final rounds of those finalists that come through them: one that fails now is out, and named."""
+        finalists = [future.result() for future in futures]
+        while finalists:
+            try:
+                finals = self.lab.finals(finalists, ROUNDS[self.device.kind])
+            except FinalistWrong as wrong:
+                self._drop(finalists, [c for c in finalists if c.kernel.digest == wrong.digest], str(wrong))
+            except (WorkerDied, WorkerTimedOut) as failed:
+                alone = [(c, self.lab.trial(c, None)) for c in finalists]
+                guilty = [c for c, trial in alone if trial.verdict != Verdict.OK]
+                self._drop(finalists, guilty or finalists[:1], str(failed))
+            else:
+                timeless = [c for c, row in zip(finalists, finals.samples, strict=True) if not all(map(is_time, row))]
+                if not timeless:
+                    return finalists, finals
+                self._drop(finalists, timeless, "the clock showed no time in the final rounds")
+        raise NothingVerified(self._no_winner())
+
+    def _drop(self, finalists: list[Compiled], guilty: list[Compiled], note: str) -> None:
+        """Takes finalists out of the finals and their trials out of the right ones."""
+        for compiled in guilty or finalists[:1]:
+            if compiled in finalists:
+                finalists.remove(compiled)
+            config = compiled.kernel.config
+            failed = Trial(config, compiled.kernel.digest, Verdict.WRONG, note=f"in the finals: {note}")
+            self.report.trials = [failed if trial.config == config else trial for trial in self.report.trials]
+            store.append_row(self.device, self.problem, failed, _now())
 
     def _judge_finals(self, configs: list[Config], roles: list[str], finals: Finals, incumbent: int | None) -> None:
         timings = [summary(row) for row in finals.samples]
@@ -330,7 +358,7 @@ class Search:
             runner_up_us=min(others, default=None),
             default_us=default,
             worst_us=max(times),
-            baseline_us=statistics.median(finals.baseline_samples) * 1e6 if finals.baseline_samples else None,
+            baseline_us=_median_us(finals.baseline_samples),
             baseline=finals.baseline,
             gbps=gbps(self.data_bytes, timing.median_us),
             ceiling_gbps=gbps(self.data_bytes, ceiling_us) if ceiling_us else None,
@@ -349,9 +377,14 @@ class Search:
         return "no config came through: " + ("; ".join(failures) or "none was measured within the limits")
 
 
+def _median_us(samples_s: tuple[float, ...]) -> float | None:
+    """The median in microseconds, or None where the clock showed none."""
+    return statistics.median(samples_s) * 1e6 if samples_s and all(map(is_time, samples_s)) else None
+
+
 def _checked(trial: Trial) -> Trial:
     """A time that no clock can show is a failure, not a record."""
-    if trial.verdict == Verdict.OK and not (trial.micros is not None and 0.0 < trial.micros < float("inf")):
+    if trial.verdict == Verdict.OK and not (trial.micros is not None and is_time(trial.micros)):
         return replace(trial, verdict=Verdict.CRASHED, micros=None, note=f"the clock said {trial.micros} us")
     return trial
 

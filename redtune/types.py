@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import reprlib
 import types
 import typing
 from dataclasses import dataclass
@@ -188,16 +189,16 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return float(data)
     if kind in (int, str) and type(data) is kind:
         return data
-    raise UsageError(f"{where} cannot be {data!r}")
+    raise UsageError(f"{where} cannot be {reprlib.repr(data)}")
 
 
 def _read_record(cls: type, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
-        raise UsageError(f"{where} cannot be {data!r}: a mapping is wanted")
+        raise UsageError(f"{where} cannot be {reprlib.repr(data)}: a mapping is wanted")
     fields = dataclasses.fields(cls)
     unknown = set(data) - {f.name for f in fields}
     if unknown:
-        raise UsageError(f"{where} has no field {sorted(map(str, unknown))[0]!r}")
+        raise UsageError(f"{where} has no field {sorted(str(name)[:40] for name in unknown)[0]!r}")
     values = {}
     for f in fields:
         if f.name in data:

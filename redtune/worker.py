@@ -78,15 +78,15 @@ class Station:
         try:
             binary = backend_named(device.backend).compile(from_json(Kernel, job["kernel"]), device)
         except CompileError as error:
-            return {"refused": str(error), "log": error.log}
-        return {"binary": base64.b64encode(binary).decode()}
+            return {"done": False, "refused": str(error), "log": error.log}
+        return {"done": True, "binary": base64.b64encode(binary).decode()}
 
     def open(self, job: dict[str, Any]) -> dict[str, Any]:
         """Opens the device."""
         device = from_json(Device, job["device"])
         backend = backend_named(device.backend)
         self._opened = Opened(backend, device, backend.open(device))
-        return {}
+        return {"opened": device.name}
 
     def inputs(self, job: dict[str, Any]) -> dict[str, Any]:
         """Makes the inputs of a problem, with their right results."""
@@ -186,7 +186,7 @@ class Station:
             try:
                 made.judge.judge(bench)
             except Wrong as wrong:
-                return {"wrong": item["kernel"]["digest"], "note": str(wrong)}
+                return {"timed": [], "wrong": item["kernel"]["digest"], "note": str(wrong)}
             label = "run-to-run" if made.judge.repeats(bench, job["repeats"]) else "varies"
             entries.append(("finalist", label, sampler(session, self._calls(bench))))
         absent: list[tuple[str, str]] = []
@@ -203,7 +203,7 @@ class Station:
             entries.append(("reader", item["kernel"]["digest"], sampler(session, self._reads(item, made.data))))
         rows = interleave([sample for _, _, sample in entries], job["rounds"])
         timed = [{"group": g, "name": name, "samples": row} for (g, name, _), row in zip(entries, rows, strict=True)]
-        return {"timed": timed, "absent": absent}
+        return {"timed": timed, "absent": absent, "wrong": ""}
 
     def reduce(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces a .npy file in chunks with a kernel that leaves its state."""

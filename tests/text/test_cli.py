@@ -36,7 +36,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     folder = tmp_path / "cache"
     monkeypatch.setenv("REDTUNE_CACHE", str(folder))
     monkeypatch.setattr("redtune.cli.warnings.showwarning", None)  # which the command line replaces
-    store.warn_once.cache_clear()
+    store.WARNED.clear()
     yield folder
     assert not folder.exists(), "what fails, and what only shows, writes nothing"
 

@@ -35,7 +35,7 @@ DEAD = 2**22 + 1  # above Linux's largest process id
 @pytest.fixture(autouse=True)
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path))
-    store.warn_once.cache_clear()
+    store.WARNED.clear()
     return tmp_path
 
 
@@ -168,7 +168,7 @@ def test_what_was_asked_and_not_measured_is_ended() -> None:
     source = proposals()
     assert source.next()[0] is not None
     assert states(source) == [TrialState.RUNNING]
-    source.abandon()
+    source.close()
     assert states(source) == [TrialState.FAIL]
     assert proposals().known == {}
 
@@ -245,12 +245,11 @@ def test_a_database_keeps_a_study(tmp_path: Path) -> None:
         pytest.param(b"\x00\xff\xfe garbage\n" * 3, id="binary"),
         pytest.param(b"[1, 2]\n", id="a list"),
         pytest.param(b"17\n", id="a number"),
-        pytest.param(b'{"op_code": 99}\n', id="unknown code"),
         pytest.param(b'{"worker_id": "x"}\n', id="no code"),
         pytest.param(b"null\nnull\n", id="null"),
     ],
 )
-def test_a_damaged_study_file_is_set_aside_with_one_warning(damage: bytes, fresh_cache: Path) -> None:
+def test_a_damaged_study_file_is_mended_with_one_warning(damage: bytes, fresh_cache: Path) -> None:
     measured(proposals(), 1)
     path = fresh_cache / "studies.journal"
     damaged = damage + path.read_bytes()
@@ -258,9 +257,21 @@ def test_a_damaged_study_file_is_set_aside_with_one_warning(damage: bytes, fresh
     with pytest.warns(UserWarning, match="was damaged") as caught:
         source = proposals()
     assert len(ours(caught)) == 1
-    assert source.known == {}
+    assert len(source.known) == 1, "whole records are kept"
     assert measured(source, 1)
     assert path.with_name("studies.journal.damaged").read_bytes() == damaged
+    assert len(proposals().known) == 2
+
+
+def test_a_study_file_that_makes_no_sense_is_set_aside_with_one_warning(fresh_cache: Path) -> None:
+    """Whole records, but of a kind that no version wrote."""
+    path = fresh_cache / "studies.journal"
+    path.write_bytes(b'{"op_code": 99}\n')
+    with pytest.warns(UserWarning, match="made no sense") as caught:
+        source = proposals()
+    assert len(ours(caught)) == 1
+    assert measured(source, 1)
+    assert path.with_name("studies.journal.damaged").read_bytes() == b'{"op_code": 99}\n'
     assert len(proposals().known) == 1
 
 
@@ -270,7 +281,7 @@ def test_a_study_file_cut_short_loses_no_more_than_its_end(keep: int, fresh_cach
     measured(proposals(), 3)
     path = fresh_cache / "studies.journal"
     path.write_bytes(path.read_bytes()[:keep])
-    store.warn_once.cache_clear()
+    store.WARNED.clear()
     source = proposals()
     before = set(source.known)
     new = measured(source, 2)
@@ -336,7 +347,7 @@ for config in [next(walk) for _ in range(4)]:
     if source.adopt(config):
         source.tell(right(config))
 measured(source, 3)
-source.abandon()
+source.close()
 """
 
 

@@ -34,7 +34,7 @@ TUNED = config(block=128, items=8)
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "a cache"
     monkeypatch.setenv("REDTUNE_CACHE", str(folder))
-    store.warn_once.cache_clear()
+    store.WARNED.clear()
     return folder
 
 
