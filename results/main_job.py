@@ -47,52 +47,65 @@ def measure(op: str, dtype: str, n: str, cache: str) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]], command: str, revision: str) -> str:
     """The table."""
-    device = rows[0]["search"]["device"]
-    versions = rows[0]["search"]["best"]["versions"]
+    device, best = rows[0]["search"]["device"], rows[0]["search"]["best"]
+    versions = ", ".join(f"{name} {version}" for name, version in best["versions"].items())
     lines = [
         f"# The main job on {device['name']}",
         "",
-        f"Command `{command}`, commit {revision}, seed {rows[0]['search']['best']['seed']},"
-        f" {rows[0]['search']['best']['found']}. Device {device['name']} ({device['arch']}), driver {device['driver']},"
-        f" toolchain {device['toolchain']}; " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".",
+        f"Command `{command}`, commit {revision}, seed {best['seed']}, {best['found']}.",
+        f"Device {device['name']} ({device['arch']}), driver {device['driver']}, toolchain {device['toolchain']}; {versions}.",
         "",
-        "Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the ceiling",
-        "and the finals. Trials a second count compiling and judging. The comparison is a second run: all rows of one problem",
-        "are timed in turns in one process, cold, the ceiling among them. Spread is half the distance between the quartiles.",
+        "Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the",
+        "ceiling and the finals. Trials a second count compiling and judging. The comparison is a second run: all rows of",
+        "one problem are timed in turns in one process, cold, the ceiling among them. Spread is half the distance between",
+        "the quartiles.",
         "",
         "| problem | wall s | trials | trials/s | verdicts | stopped |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        s = row["search"]
-        rate = s["trials"] / s["measuring_seconds"]
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in s["verdicts"].items())
-        lines.append(
-            f"| {row['op']} {row['dtype']} {row['n']} | {row['wall_s']:.1f} | {s['trials']} | {rate:.1f} | {verdicts} | {s['stopped']} |"
-        )
+        found = row["search"]
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found["verdicts"].items())
+        rate = f"{found['trials'] / found['measuring_seconds']:.1f}"
+        cells = [title(row), f"{row['wall_s']:.1f}", str(found["trials"]), rate, verdicts, found["stopped"]]
+        lines.append(table_row(cells))
     lines += [
         "",
         "| problem | what | median us | spread us | GB/s | of the read ceiling |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        name = f"{row['op']} {row['dtype']} {row['n']}"
-        for item in row["bench"]["rows"]:
-            t = item["timing"]
-            lines.append(
-                f"| {name} | {item['name']} | {t['median_us']:.2f} | {t['spread_us']:.2f} | {item['gbps']:.1f} | {item['of_ceiling']:.1%} |"
-            )
-        ceiling = row["bench"]["ceiling"]
-        lines.append(f"| {name} | read ceiling | {ceiling['median_us']:.2f} | {ceiling['spread_us']:.2f} | | 100.0% |")
-        lines += [f"| {name} | {what} | absent: {reason} | | | |" for what, reason in row["bench"]["absent"]]
+        lines += comparison(row)
     lines += ["", "Winners:", ""]
     for row in rows:
         best = row["search"]["best"]
-        config = " ".join(f"{k}={v}" for k, v in best["config"].items())
-        lines.append(
-            f"- {row['op']} {row['dtype']}: {config}; results {best['determinism']}; {row['search']['verdict']}"
-        )
+        config = " ".join(f"{name}={value}" for name, value in best["config"].items())
+        lines.append(f"- {title(row)}: {config}; results {best['determinism']}; {row['search']['verdict']}")
     return "\n".join(lines) + "\n"
+
+
+def title(row: dict[str, Any]) -> str:
+    """What was reduced."""
+    return f"{row['op']} {row['dtype']} {row['n']}"
+
+
+def table_row(cells: list[str]) -> str:
+    """One row of Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def comparison(row: dict[str, Any]) -> list[str]:
+    """The rows of one problem, the ceiling and what was absent."""
+    lines = []
+    for item in row["bench"]["rows"]:
+        timing = item["timing"]
+        figures = [f"{timing['median_us']:.2f}", f"{timing['spread_us']:.2f}", f"{item['gbps']:.1f}"]
+        lines.append(table_row([title(row), item["name"], *figures, f"{item['of_ceiling']:.1%}"]))
+    ceiling = row["bench"]["ceiling"]
+    figures = [f"{ceiling['median_us']:.2f}", f"{ceiling['spread_us']:.2f}"]
+    lines.append(table_row([title(row), "read ceiling", *figures, "", "100.0%"]))
+    absent = [table_row([title(row), what, f"absent: {reason}", "", "", ""]) for what, reason in row["bench"]["absent"]]
+    return lines + absent
 
 
 def main() -> None:
