@@ -17,6 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+NOTE = """\
+Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the ceiling and the
+finals. Trials a second count compiling and judging. The comparison is a second run: all rows of one problem are timed in
+turns in one process, cold, the ceiling among them. Spread is half the distance between the quartiles."""
+
 
 def redtune(*arguments: str, cache: str) -> tuple[dict[str, Any], float]:
     """The JSON document of a command, and its wall time in seconds, interpreter start included."""
@@ -53,12 +58,10 @@ def markdown(rows: list[dict[str, Any]], command: str, revision: str) -> str:
         f"# The main job on {device['name']}",
         "",
         f"Command `{command}`, commit {revision}, seed {best['seed']}, {best['found']}.",
-        f"Device {device['name']} ({device['arch']}), driver {device['driver']}, toolchain {device['toolchain']}; {versions}.",
+        f"Device {device['name']} ({device['arch']}), driver {device['driver']}, toolchain {device['toolchain']};",
+        f"{versions}.",
         "",
-        "Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the",
-        "ceiling and the finals. Trials a second count compiling and judging. The comparison is a second run: all rows of",
-        "one problem are timed in turns in one process, cold, the ceiling among them. Spread is half the distance between",
-        "the quartiles.",
+        NOTE,
         "",
         "| problem | wall s | trials | trials/s | verdicts | stopped |",
         "|---|---|---|---|---|---|",
@@ -104,7 +107,8 @@ def comparison(row: dict[str, Any]) -> list[str]:
     ceiling = row["bench"]["ceiling"]
     figures = [f"{ceiling['median_us']:.2f}", f"{ceiling['spread_us']:.2f}"]
     lines.append(table_row([title(row), "read ceiling", *figures, "", "100.0%"]))
-    absent = [table_row([title(row), what, f"absent: {reason}", "", "", ""]) for what, reason in row["bench"]["absent"]]
+    reasons = row["bench"]["absent"]
+    absent = [table_row([title(row), what, f"absent: {reason}", "", "", ""]) for what, reason in reasons]
     return lines + absent
 
 
