@@ -66,8 +66,9 @@ class WorkerProcess:
         return self.generation
 
     def ask(self, job: str, limit_s: float, wants: str = "", **arguments: Any) -> dict[str, Any]:
-        """The answer to a job, which holds the field `wants` if one is named. Raises WorkerTimedOut, WorkerDied, or the error that the
-        worker reports."""
+        """The answer to a job, which holds the field `wants` if one is named. Raises WorkerTimedOut, WorkerDied, or the
+        error that the worker reports.
+        """
         self.ensure()
         line = json.dumps({"job": job, "limit_s": limit_s, **arguments}).encode() + b"\n"
         said = self._exchange(line, time.monotonic() + limit_s, limit_s)

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 NOTE = """\
-Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the ceiling and the
-finals. Trials a second count compiling and judging. The comparison is a second run: all rows of one problem are timed in
-turns in one process, cold, the ceiling among them. Spread is half the distance between the quartiles."""
+Searches start from an empty cache at their defaults; wall time includes the start of the interpreter, the ceiling
+and the finals. Trials a second count compiling and judging. The comparison is a second run: all rows of one
+problem are timed in turns in one process, cold, the ceiling among them. Spread is half the distance between the
+quartiles."""
 
 
 def redtune(*arguments: str, cache: str) -> tuple[dict[str, Any], float]:
