@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redtune.backends import Call
+from redtune.backends import Call, Replay
 from redtune.clock import sampler
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
@@ -87,7 +87,8 @@ DIALECT = Dialect(
 )
 
 
-def _cupy() -> Any:
+def import_cupy() -> Any:
+    """CuPy, or BackendMissing saying how to get it."""
     try:
         import cupy
     except ImportError as error:
@@ -114,7 +115,7 @@ class Backend:
     dialect = DIALECT
 
     def devices(self) -> list[Device]:
-        cupy = _cupy()
+        cupy = import_cupy()
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -165,7 +166,7 @@ class Backend:
         )
 
     def compile(self, kernel: Kernel, device: Device) -> bytes:
-        nvrtc = _cupy().cuda.nvrtc
+        nvrtc = import_cupy().cuda.nvrtc
         options = (*kernel.flags, f"--gpu-architecture={device.arch}")
         program = nvrtc.createProgram(kernel.source, "redtune.cu", (), ())
         try:
@@ -177,7 +178,7 @@ class Backend:
             nvrtc.destroyProgram(program)
 
     def open(self, device: Device) -> CudaSession:
-        return CudaSession(_cupy(), device)
+        return CudaSession(import_cupy(), device)
 
 
 class CudaReplay:
@@ -251,7 +252,7 @@ class CudaSession:
             function(grid, block, args, stream=self.stream)
         self.stream.synchronize()
 
-    def replay(self, calls: Sequence[Call]) -> CudaReplay:
+    def replay(self, calls: Sequence[Call]) -> Replay:
         return CudaReplay(self.cupy, self.stream, calls)
 
     def copy(self, to: Any, source: Any, size: int) -> float:

@@ -5,10 +5,10 @@ The verbs are the CUDA backend's: CuPy speaks both. With no AMD GPU, `redtune.am
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from redtune.backends import cuda
+from redtune.backends import Call, Replay, cuda
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, UsageError
@@ -54,6 +54,35 @@ DIALECT = Dialect(
     # HIP has no max and min on signed 64-bit integers; a loop over compare-and-swap stands in.
     atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64"},
 )
+
+
+class StreamReplay:
+    """Calls put on the stream one after the other between two events: capture is not everywhere in ROCm's CuPy."""
+
+    def __init__(self, cupy: Any, stream: Any, calls: Sequence[Call]) -> None:
+        self.cupy, self.stream, self.calls = cupy, stream, calls
+        self.events = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def run(self) -> float:
+        start, end = self.events
+        with self.stream:
+            start.record(self.stream)
+            for call in self.calls:
+                for function, grid, block, args in call.steps:
+                    function(grid, block, args, stream=self.stream)
+            end.record(self.stream)
+        end.synchronize()
+        return float(self.cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+
+
+class HipSession(cuda.CudaSession):
+    """One AMD GPU and one stream of its own."""
+
+    def replay(self, calls: Sequence[Call]) -> Replay:
+        return StreamReplay(self.cupy, self.stream, calls)
+
+    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
+        yield "rocPRIM", "it is not measured yet"
 
 
 class Backend(cuda.Backend):
@@ -120,6 +149,9 @@ class Backend(cuda.Backend):
             toolchain="",
             driver="",
         )
+
+    def open(self, device: Device) -> HipSession:
+        return HipSession(cuda.import_cupy(), device)
 
     def compile(self, kernel: Kernel, device: Device) -> bytes:
         """A code object from clang, which needs no GPU; CuPy's module loads it as it loads hiprtc's."""

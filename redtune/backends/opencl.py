@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_RUNTIME = "intel-opencl-rt", "libintelocl.so"
 WAVES = (32, 64)
+# A CPU's compiler turns every lane of a sub-group into vector code: longer folds compile for minutes and run no faster.
+CPU_UNROLLED = 32
 ORDER_ACQ_REL, SCOPE_DEVICE = 1 << 1, 1 << 5
 
 
@@ -38,6 +40,10 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
             yield f"exchange shuffle needs cl_khr_subgroup_shuffle_relative, which {device.name} lacks"
     if config.hint == "no_allocate":
         yield "hint no_allocate has no spelling in OpenCL; streaming has"
+    unrolled = config.items * config.vector
+    if device.kind == "cpu" and unrolled > CPU_UNROLLED:
+        product = f"items {config.items} x vector {config.vector}"
+        yield f"{product} unrolls {unrolled} elements; at most {CPU_UNROLLED} on a CPU"
     if config.hint == "streaming" and "nontemporal" not in device.features:
         yield f"hint streaming needs a compiler built on clang, which {device.name} does not show"
 

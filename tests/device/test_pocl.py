@@ -16,7 +16,7 @@ from redtune.lab import Lab, list_devices
 from redtune.operators import OPERATORS
 from redtune.render import render
 from redtune.types import Device, Problem, Trial, Verdict
-from tests.device.contract import is_compiler_crash
+from tests.device.contract import is_compiler_fault
 from tests.device.sample import sampled
 from tests.need import need
 
@@ -51,7 +51,7 @@ def judged(device: Device) -> Judged:
 def is_known_crash(problem: Problem, config: Config, trial: Trial) -> bool:
     """PoCL 3.1's compiler dies of a tree that is called twice, as last_block does, over a state of several fields."""
     is_suspect = config.combine == "last_block" and len(OPERATORS[problem.op].state) > 1
-    return is_suspect and is_compiler_crash(trial)
+    return is_suspect and is_compiler_fault(trial)
 
 
 class TestPocl:

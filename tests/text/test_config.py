@@ -145,6 +145,12 @@ REFUSED = [
     Refused(("block 96", "64-lane"), {"block": 96, "wave": 64}),
     Refused(("power of two", "384"), {"exchange": "lds", "block": 384}),
     Refused(("items 32", "vector 8", "256", "128"), {"items": 32, "vector": 8}),
+    Refused(
+        ("items 8", "vector 8", "64", "32 on a CPU"),
+        {"items": 8, "vector": 8},
+        target("opencl"),
+        problem("max", "int8"),
+    ),
     Refused(("accumulators 4", "2 elements"), {"items": 2, "vector": 1, "accumulators": 4}),
     Refused(("block 1024", "512", "sm_90"), {"block": 1024}, target("cuda", max_block=512)),
     Refused(

@@ -29,9 +29,9 @@ def cases() -> Iterator[tuple[str, str, Kernel]]:
         for name, c, p in strategies(on):
             yield dialect, name, rendered(on, c, p)
         yield dialect, "wave_64", rendered(on, config(wave=64), problem())
-        yield dialect, "dtype_float16", rendered(on, config(vector=8), problem("sum", "float16"))
-        yield dialect, "dtype_bfloat16", rendered(on, config(vector=8), problem("sum", "bfloat16"))
-        yield dialect, "vector_16", rendered(on, config(vector=16), problem("sum", "int8"))
+        yield dialect, "dtype_float16", rendered(on, config(vector=8, items=2), problem("sum", "float16"))
+        yield dialect, "dtype_bfloat16", rendered(on, config(vector=8, items=2), problem("sum", "bfloat16"))
+        yield dialect, "vector_16", rendered(on, config(vector=16, items=2), problem("sum", "int8"))
         yield dialect, "output_state", rendered(on, config(), problem("argmax"), "state")
     yield "hip", "gfx1100_wave_64", rendered(target("hip", "gfx1100"), config(wave=64), problem())
 

@@ -1,14 +1,14 @@
 // sum of int8: the sum.
 // A flat array of any length and alignment in, one int64 out, accumulated in int64.
-// Made by: redtune show --source --op sum --dtype int8 --backend hip --arch gfx942 --fix vector=16
+// Made by: redtune show --source --op sum --dtype int8 --backend hip --arch gfx942 --fix vector=16 --fix items=2
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 16;  // elements per load, at most 16 bytes
-constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
+constexpr int ITEMS = 2;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread
 constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
-constexpr int TILE = 16384;  // elements a block folds at once
+constexpr int TILE = 8192;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange shuffle: how the lanes of a block meet
 // combine last_block: how the blocks meet

@@ -1,14 +1,14 @@
 // sum of float16: the sum.
 // A flat array of any length and alignment in, one float16 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype float16 --backend opencl --arch cpu --fix vector=8
+// Made by: redtune show --source --op sum --dtype float16 --backend opencl --arch cpu --fix vector=8 --fix items=2
 
 #define BLOCK 256  // threads per block
 #define VECTOR 8  // elements per load, at most 16 bytes
-#define ITEMS 4  // independent loads in flight per thread before the fold
+#define ITEMS 2  // independent loads in flight per thread before the fold
 #define ACCUMULATORS 4  // independent fold chains per thread
 #define WAVE 32  // lanes the last tree spans before the threads of a block meet through shared memory
 #define LANES 32  // of them issue together and meet by shuffles
-#define TILE 8192  // elements a block folds at once
+#define TILE 4096  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange shuffle: how the lanes of a block meet
 // combine last_block: how the blocks meet

@@ -1,0 +1,61 @@
+"""What the README shows is run: its Python, and its session's commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.need import need
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, in their order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    need("opencl")
+    found = blocks("python")
+    assert found
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(tmp_path)}
+    for block in found:
+        command = [sys.executable, "-c", block]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "Config(" in done.stdout
+        assert "__global__" in done.stdout
+
+
+def test_ci_installs_as_the_readme_says() -> None:
+    line = next(block for block in blocks("sh") if "pytest" in block)
+    install = re.search(r"pip install -q -e '(.*?)'", line)
+    assert install is not None
+    assert f"pip\" install -q -e '{install[1]}'" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_every_command_in_the_readme_is_there_and_every_command_is_in_the_readme() -> None:
+    from redtune.cli import app
+
+    commands = {(c.name or c.callback.__name__) for c in app.registered_commands if c.callback and not c.hidden}
+    assert set(re.findall(r"^\| `redtune (\w+)", README, re.MULTILINE)) == commands
+
+
+def test_every_operator_and_dtype_is_in_the_readme() -> None:
+    from redtune.dtypes import DTYPES
+    from redtune.operators import OPERATORS
+
+    words = set(re.findall(r"\w+", README))
+    assert set(OPERATORS) <= words
+    assert set(DTYPES) <= words
+
+
+def test_a_link_in_a_document_leads_somewhere() -> None:
+    for document in (ROOT / "README.md", ROOT / "templates" / "README.md", ROOT / "results" / "README.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
