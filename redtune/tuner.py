@@ -29,6 +29,8 @@ DEFAULT_TRIALS = {"gpu": 150, "cpu": 40}
 DEFAULT_TIME_LIMIT_S = 45.0
 # A search does not stop at the ceiling before it has seen so many verified configs: the first may have been lucky.
 AT_LEAST = 16
+# A machine so busy that its noise is wider than this says nothing about the ceiling having been reached.
+LARGEST_NOISE = 0.02
 
 
 class NothingVerified(RedtuneError):
@@ -234,7 +236,7 @@ class Search:
         verified = sum(t.verdict == Verdict.OK for t in self.report.trials)
         if best is None or best.micros is None or self.ceiling is None or verified < AT_LEAST:
             return False
-        noise = max(best.spread_us or 0.0, self.ceiling.spread_us)
+        noise = min(max(best.spread_us or 0.0, self.ceiling.spread_us), LARGEST_NOISE * self.ceiling.median_us)
         if best.micros <= self.ceiling.median_us + noise:
             self.report.stopped = "the best is within noise of the measured read ceiling"
             return True
