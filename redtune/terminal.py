@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -129,6 +130,12 @@ def show_report(report: Report) -> None:
     _show_story(out, report, best)
 
 
+def from_home(path: Path) -> str:
+    """A path as a person writes it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _show_story(out: Console, report: Report, best: Best) -> None:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
     resumed = f" ({report.resumed} of them from earlier calls)" if report.resumed else ""
@@ -145,7 +152,7 @@ def _show_story(out: Console, report: Report, best: Best) -> None:
     if report.baseline_absent:
         out.print(f"no library to compare with: {report.baseline_absent}")
     if report.is_saved:
-        out.print(f"kept in: {user_path(best.problem, best.device, best.temperature)}", soft_wrap=True)
+        out.print(f"kept in: {from_home(user_path(best.problem, best.device, best.temperature))}", soft_wrap=True)
     else:
         out.print("not kept: the search had fixed knobs, or the cache cannot be written")
 
