@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redtune.api import devices, reduce_file, search, source, tuned
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
-    from redtune.tuner import Report
+    from redtune.outcome import Report
     from redtune.types import Best, Device, Problem, Trial
 
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ _HOMES = {
     "redtune.api": ("devices", "reduce_file", "search", "source", "tuned"),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
-    "redtune.tuner": ("Report",),
+    "redtune.outcome": ("Report",),
     "redtune.types": ("Best", "Device", "Problem", "Trial"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -14,8 +14,8 @@ from redtune.types import DETERMINISMS, Best, Device, Problem
 
 if TYPE_CHECKING:
     from redtune.bench import Comparison
+    from redtune.outcome import Progress, Report
     from redtune.store import Found
-    from redtune.tuner import Progress, Report
 
 DEFAULT_N = {"gpu": 1 << 28, "cpu": 1 << 25}
 MAX_N = 1 << 40

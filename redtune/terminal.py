@@ -14,9 +14,9 @@ from rich.table import Table
 
 from redtune.bench import Comparison
 from redtune.config import KNOBS, Config, is_read
+from redtune.outcome import Progress as Step
+from redtune.outcome import Report, gigabytes_per_second
 from redtune.store import user_path
-from redtune.tuner import Progress as Step
-from redtune.tuner import Report, gigabytes_per_second
 from redtune.types import Best, Device, as_json
 
 PLAIN_WIDTH = 110

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import statistics
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from redtune import store
 from redtune.clock import is_time, paired_ratio, summary
@@ -17,6 +17,7 @@ from redtune.defaults import default_config, starting_points
 from redtune.dtypes import dtype_named
 from redtune.errors import RedtuneError
 from redtune.lab import Compiled, FinalistWrong, Finals, Lab
+from redtune.outcome import Finalist, Progress, Report, gigabytes_per_second
 from redtune.process import WorkerDied, WorkerTimedOut
 from redtune.proposals import Proposals
 from redtune.render import render, templates_digest
@@ -35,72 +36,6 @@ LARGEST_NOISE = 0.02
 
 class NothingVerified(RedtuneError):
     """No config came through the judge; the text names the first failure of each kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is. Times in microseconds."""
-
-    step: str
-    done: int = 0
-    budget: int = 0
-    best_us: float | None = None
-    ceiling_us: float | None = None
-    data_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Finalist:
-    """One finalist: where it came from, its timing in the final rounds, and its ratio to the incumbent, with the
-    interval that holds the true median ratio 19 times in 20."""
-
-    config: Config
-    role: str
-    timing: Timing
-    ratio: float
-    low: float
-    high: float
-    determinism: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What a search found, for the terminal and for programs."""
-
-    problem: Problem
-    device: Device
-    started_from: str
-    resumed: int
-    temperature: str
-    trials: list[Trial] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    finalists: list[Finalist] = field(default_factory=list)
-    best: Best | None = None
-    verdict: str = ""
-    stopped: str = ""
-    is_saved: bool = False
-    seconds: float = 0.0
-    measuring_seconds: float = 0.0  # of them between the first proposal and the last verdict
-    baseline_absent: str = ""
-
-    def verdicts(self) -> dict[str, int]:
-        """How many trials ended how."""
-        counts = Counter(trial.verdict.value for trial in self.trials)
-        counts[Verdict.REFUSED.value] += len(self.refused)
-        return {v.value: counts[v.value] for v in Verdict if counts[v.value]}
-
-    def first_failures(self) -> dict[str, Trial]:
-        """The first trial of each kind of failure."""
-        rows: dict[str, Trial] = {}
-        for trial in self.trials:
-            if trial.verdict != Verdict.OK:
-                rows.setdefault(trial.verdict.value, trial)
-        return rows
-
-
-def gigabytes_per_second(data_bytes: int, micros: float) -> float:
-    """Bytes read over time, in 10^9 bytes per second."""
-    return data_bytes / micros * 1e-3
 
 
 class Search:
@@ -223,7 +158,8 @@ class Search:
             yield config
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self.began > self.limit_s
+        """Whether the time is up; a limit too short for a single trial still gets one."""
+        return time.monotonic() - self.began > self.limit_s and bool(self.report.trials)
 
     def _must_stop(self, given: int) -> bool:
         if given >= self.budget:
@@ -288,27 +224,27 @@ class Search:
             try:
                 finals = self.lab.finals(finalists, ROUNDS[self.device.kind])
             except FinalistWrong as wrong:
-                self._drop(finalists, [c for c in finalists if c.kernel.digest == wrong.digest], str(wrong))
+                named = [c for c in finalists if c.kernel.digest == wrong.digest] or finalists[:1]
+                self._drop(finalists, [_failed(c, Verdict.WRONG, str(wrong)) for c in named])
             except (WorkerDied, WorkerTimedOut) as failed:
-                alone = [(c, self.lab.trial(c, None)) for c in finalists]
-                guilty = [c for c, trial in alone if trial.verdict != Verdict.OK]
-                self._drop(finalists, guilty or finalists[:1], str(failed))
+                # Which of them it was shows when each runs alone; if none fails there, the fastest is the suspect.
+                alone = [self.lab.trial(c, None) for c in finalists]
+                guilty = [trial for trial in alone if trial.verdict != Verdict.OK]
+                self._drop(finalists, guilty or [_failed(finalists[0], Verdict.CRASHED, str(failed))])
             else:
                 timeless = [c for c, row in zip(finalists, finals.samples, strict=True) if not all(map(is_time, row))]
                 if not timeless:
                     return finalists, finals
-                self._drop(finalists, timeless, "the clock showed no time in the final rounds")
+                note = "the clock showed no time in the final rounds"
+                self._drop(finalists, [_failed(c, Verdict.CRASHED, note) for c in timeless])
         raise NothingVerified(self._no_winner())
 
-    def _drop(self, finalists: list[Compiled], guilty: list[Compiled], note: str) -> None:
-        """Takes finalists out of the finals and their trials out of the right ones."""
-        for compiled in guilty or finalists[:1]:
-            if compiled in finalists:
-                finalists.remove(compiled)
-            config = compiled.kernel.config
-            failed = Trial(config, compiled.kernel.digest, Verdict.WRONG, note=f"in the finals: {note}")
-            self.report.trials = [failed if trial.config == config else trial for trial in self.report.trials]
-            store.append_row(self.device, self.problem, failed, _now())
+    def _drop(self, finalists: list[Compiled], failed: list[Trial]) -> None:
+        """Takes finalists out of the finals and their earlier trials out of the right ones."""
+        for trial in failed:
+            finalists[:] = [c for c in finalists if c.kernel.config != trial.config]
+            self.report.trials = [trial if known.config == trial.config else known for known in self.report.trials]
+            store.append_row(self.device, self.problem, trial, _now())
 
     def _judge_finals(self, configs: list[Config], roles: list[str], finals: Finals, incumbent: int | None) -> None:
         timings = [summary(row) for row in finals.samples]
@@ -377,6 +313,11 @@ class Search:
     def _no_winner(self) -> str:
         failures = [f"{verdict}: {trial.note}" for verdict, trial in self.report.first_failures().items()]
         return "no config came through: " + ("; ".join(failures) or "none was measured within the limits")
+
+
+def _failed(compiled: Compiled, verdict: Verdict, note: str) -> Trial:
+    """The trial of a finalist that did not come through the final rounds."""
+    return Trial(compiled.kernel.config, compiled.kernel.digest, verdict, note=f"in the finals: {note}")
 
 
 def _median_us(samples_s: tuple[float, ...]) -> float | None:

@@ -21,8 +21,10 @@ from redtune.config import Config
 from redtune.defaults import default_config
 from redtune.errors import UsageError
 from redtune.lab import FinalistWrong
+from redtune.outcome import Report
+from redtune.process import WorkerDied
 from redtune.space import make_space
-from redtune.tuner import NothingVerified, Report, Search
+from redtune.tuner import NothingVerified, Search
 from redtune.types import Best, Problem, Trial, Verdict
 from tests.fakes import NOTES, FakeLab, Outcome
 from tests.text.kernels import Target, problem, target
@@ -212,6 +214,40 @@ def test_the_time_limit_ends_the_measuring(on: Target, monkeypatch: pytest.Monke
     assert report.stopped == "the time limit of 60 s was reached"
     assert 1 <= len(lab.measured) <= 12
     assert report.best is not None
+
+
+@pytest.mark.parametrize("on", [GPU, CPU], ids=["gpu", "cpu"])
+def test_a_time_limit_too_short_for_anything_still_measures_one(on: Target) -> None:
+    lab = FakeLab(MAX, on.device, equally)
+    report = searched(equally, on, lab=lab, trials=100, time_limit_s=1e-9)
+    assert len(lab.measured) == 1
+    assert report.best is not None
+    assert report.best.config == default_on(on)
+    assert report.stopped == "the time limit of 1e-09 s was reached"
+
+
+def test_a_crash_in_the_finals_costs_the_one_that_crashes_when_it_runs_alone() -> None:
+    """The final rounds run all finalists in one process, so a crash there names nobody."""
+    brittle = other_than_default(1, **SIX)[0]
+    is_final = False
+
+    class Crashing(FakeLab):
+        def finals(self, finalists: Any, rounds: int) -> Any:
+            nonlocal is_final
+            is_final = True
+            if brittle in [compiled.kernel.config for compiled in finalists]:
+                raise WorkerDied("the process ended with signal SIGSEGV")
+            return super().finals(finalists, rounds)
+
+    def script(config: Config) -> Outcome:
+        if config == brittle:
+            return Verdict.CRASHED if is_final else 10.0
+        return 100.0
+
+    report = searched(script, lab=Crashing(MAX, GPU.device, script), fixed=SIX)
+    assert report.best is not None
+    assert report.best.config != brittle
+    assert report.first_failures()["CRASHED"].config == brittle
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
