@@ -132,7 +132,7 @@ class Lab:
         """Ends every process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for worker in (*self._all_compilers, self._worker):
-            worker.kill()
+            worker.retire()
 
     # --- compiling ------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
         self._pending = b""
+        self._is_retired = False
         self.generation = 0  # how often a process was started: state held in the old one is gone
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -60,6 +61,8 @@ class WorkerProcess:
 
     def ensure(self) -> int:
         """Starts a process if there is none; the number of the one there is."""
+        if self._is_retired:
+            raise WorkerDied("the search is over")
         if not self.is_alive():
             self.kill()
             self._start()
@@ -127,6 +130,11 @@ class WorkerProcess:
         self.kill()
         how = _signal_name(-code) if code < 0 else f"exit code {code}"
         return f"the process ended with {how}" + (f": {said[-1].strip()[:200]}" if said else "")
+
+    def retire(self) -> None:
+        """Ends the process and starts no other, whatever a thread may still ask."""
+        self._is_retired = True
+        self.kill()
 
     def kill(self) -> None:
         """Ends the process, whatever it is doing."""

@@ -229,3 +229,12 @@ def test_no_worker_outlives_its_parent(is_busy: bool) -> None:
     parent.wait()
     parent.stdout.close()
     assert until(lambda: not is_running(pid))
+
+
+def test_a_retired_worker_starts_no_more(worker: WorkerProcess) -> None:
+    worker.ensure()
+    worker.retire()
+    assert not worker.is_alive()
+    with pytest.raises(WorkerDied):
+        worker.ask("anything", 5.0)
+    assert not worker.is_alive()
