@@ -17,6 +17,7 @@ WINDOW = 1 << 19
 # The repeated pattern of full-size data is odd in length, so that no tile size divides it.
 PATTERN = (1 << 21) - 9
 FACTORS = 24
+RANDOM_FACTORS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,10 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
         return make_dataset("random", whole | np.array(op.bites == "units", dtype.name), dtype)
     kind = np.float64 if dtype.name == "float64" else np.float32
     if op.bites == "units":
-        values = np.exp(rng.normal(0.0, 2.0 / np.sqrt(n), n)).astype(kind)
+        # Most are one: rounding to few bits pulls every other value a little to one side, and a million of them far.
+        values = np.ones(n, kind)
+        few = rng.choice(n, min(n, RANDOM_FACTORS), replace=False)
+        values[few] = np.exp(rng.normal(0.0, 1.0 / np.sqrt(RANDOM_FACTORS), len(few)))
     else:
         values = (rng.standard_normal(n) * np.exp(rng.normal(0.0, 1.0, n))).astype(kind)
     return make_dataset("random", values, dtype, exact=op.exact)

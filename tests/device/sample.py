@@ -17,6 +17,7 @@ from redtune.types import Device, Problem
 
 STRUCTURE = ("exchange", "tree", "wave", "combine", "walk")
 N = 150_001  # odd, and more than a tile of most configs
+SIZES = (97, N, 1_000_003)
 
 
 def strata() -> list[dict[str, object]]:
@@ -29,7 +30,7 @@ def strata() -> list[dict[str, object]]:
     return [row for k, row in enumerate(rows) if row not in rows[:k]]
 
 
-def sampled(dialect: Dialect, device: Device, count: int, seed: int, n: int = N) -> Iterator[tuple[Problem, Config]]:
+def sampled(dialect: Dialect, device: Device, count: int, seed: int) -> Iterator[tuple[Problem, Config]]:
     """`count` problems with a valid config each, over operators x dtypes x strata."""
     rng = random.Random(seed)
     pairs = list(itertools.product(OPERATORS, DTYPES))
@@ -41,8 +42,8 @@ def sampled(dialect: Dialect, device: Device, count: int, seed: int, n: int = N)
     while found < count and k < 40 * count:
         op, dtype = pairs[k % len(pairs)]
         fixed = rows[(k + k // len(pairs)) % len(rows)]
+        problem = make_problem(op, dtype, SIZES[k % len(pairs) % len(SIZES)])
         k += 1
-        problem = make_problem(op, dtype, n)
         try:
             config = make_space(problem, dialect, device, fixed).draw(rng)
         except UsageError:

@@ -225,3 +225,13 @@ def test_products_of_full_size_stay_in_range(dtype: str) -> None:
 @ENTRIES
 def test_exactness_is_claimed_where_it_holds(op: Operator, dtype: Dtype) -> None:
     assert random_dataset(op, dtype, 100, seed=0).exact <= is_order_free(op, accumulate_type(op, dtype))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.kind == "float"], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", [op for op in OPERATORS.values() if op.result == "value"], ids=lambda op: op.name)
+@pytest.mark.parametrize("n", [1, 1000, 150_001, 2**20])
+def test_the_result_of_random_data_is_within_the_range_of_its_type(op: Operator, dtype: Dtype, n: int) -> None:
+    """A product of a million values that rounding has pulled to one side leaves the range of float32."""
+    for seed in range(3):
+        exact = abs(float(op.reference(random_dataset(op, dtype, n, seed).values)))
+        assert 1e-6 < exact < 6e4
