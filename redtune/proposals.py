@@ -25,7 +25,7 @@ from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.space import Space
-from redtune.store import cache_path, warn_once
+from redtune.store import cache_path, warn_once, warn_unkept
 from redtune.types import Trial, Verdict, as_json, from_json
 
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")
@@ -74,7 +74,7 @@ def open_storage(url: str | None) -> Any:
         mend_journal(path)
         return JournalStorage(JournalFileBackend(str(path)))
     except OSError as error:
-        warn_once(f"the study could not be kept in {path.parent} ({error}); this search starts from nothing")
+        warn_unkept("the study", path.parent, error)
         return optuna.storages.InMemoryStorage()
 
 

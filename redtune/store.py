@@ -58,6 +58,12 @@ def warn_once(text: str, about: str = "") -> None:
         warnings.warn(text, stacklevel=3)
 
 
+def warn_unkept(what: str, where: Path, error: OSError) -> None:
+    """One warning for a cache that cannot be written, whatever would have gone there first."""
+    about = f"unkept in {cache_path()}"
+    warn_once(f"{what} could not be kept in {where} ({error}); {CACHE_VARIABLE} moves the cache", about)
+
+
 def plain(text: str) -> str:
     """A name that any file system can hold."""
     return "".join(c if c.isalnum() or c in "_+." else "-" for c in text)
@@ -126,7 +132,7 @@ def save(best: Best) -> bool:
         with locked(path):
             write_atomically(path, text)
     except OSError as error:
-        warn_once(f"the tuned config could not be kept in {path.parent} ({error}); {CACHE_VARIABLE} moves the cache")
+        warn_unkept("the tuned config", path.parent, error)
         return False
     return True
 
@@ -164,7 +170,7 @@ def append_row(device: Device, problem: Problem, trial: Trial, when: str) -> Non
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
     except OSError as error:
-        warn_once(f"trial rows could not be kept in {path.parent} ({error}); {CACHE_VARIABLE} moves the cache")
+        warn_unkept("trial rows", path.parent, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,18 @@ def other_than_default(count: int, on: Target = GPU, p: Problem = MAX, **fixed: 
     return [next(walk) for _ in range(count)]
 
 
+def test_a_cache_that_cannot_be_written_is_one_warning_for_the_whole_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="could not be kept") as caught:
+        report = searched(equally)
+    assert len([w for w in caught if "could not be kept" in str(w.message)]) == 1
+    assert report.best is not None
+    assert not report.is_saved
+
+
 # --- what is measured, and in what order ------------------------------------------------------------------------------
 
 
