@@ -14,8 +14,8 @@ from redtune.types import DETERMINISMS, Best, Device, Problem
 
 if TYPE_CHECKING:
     from redtune.bench import Comparison
+    from redtune.dialect import Dialect
     from redtune.outcome import Progress, Report
-    from redtune.store import Found
 
 DEFAULT_N = {"gpu": 1 << 28, "cpu": 1 << 25}
 MAX_N = 1 << 40
@@ -96,7 +96,7 @@ def search(
     if not 0 <= seed < 2**32:
         raise UsageError(f"seed is {seed}; it must lie between 0 and 2**32 - 1")
     found = find_device(backend, device)
-    problem = problem if n is not None else replace(problem, n=DEFAULT_N[found.kind])
+    problem = sized(problem, n, found)
     check_fits(problem, found)
     return Search(
         problem,
@@ -161,7 +161,7 @@ def bench(
 
     problem = make_problem(op, dtype, 1 if n is None else n)
     found = find_device(backend, device)
-    problem = problem if n is not None else replace(problem, n=DEFAULT_N[found.kind])
+    problem = sized(problem, n, found)
     check_fits(problem, found)
     return compare_libraries(problem, found, is_cold=cold)
 
@@ -176,25 +176,26 @@ def tuned(op: str | None = None) -> list[tuple[str, Best]]:
     return [(whose, best) for whose, root in roots for best in store.entries(root) if op in (None, best.problem.op)]
 
 
-def config_for(problem: Problem, device: Device, fix: Mapping[str, Value] | None = None) -> Found:
-    """The config that `reduce_file` and `source` use: what is stored for the problem, with `fix` on top."""
-    from redtune import store
-    from redtune.backends import backend_named
+def sized(problem: Problem, n: int | None, device: Device) -> Problem:
+    """The problem with the device's default size where none was asked for."""
+    return problem if n is not None else replace(problem, n=DEFAULT_N[device.kind])
+
+
+def with_fixes(base: Config, fix: Mapping[str, Value], problem: Problem, dialect: Dialect, device: Device) -> Config:
+    """`base` with the fixed knobs. Raises UsageError for one that would have no effect, or a config that cannot run."""
     from redtune.refusals import refusals
 
-    dialect = backend_named(device.backend).dialect
-    found = store.lookup(problem, dialect, device)
-    if not fix:
-        return found
     values: dict[str, Any] = check_fixes(fix)
-    config = settled(replace(found.config, **values))
-    lost = [f"{name} {value} has no effect beside the other knobs" for name, value in fix.items()]
-    kept = [getattr(config, name) == value for name, value in fix.items()]
-    reasons = [sentence for sentence, is_kept in zip(lost, kept, strict=True) if not is_kept]
-    reasons += refusals(config, problem, dialect, device)
+    config = settled(replace(base, **values))
+    for name, value in values.items():
+        if getattr(config, name) != value:
+            raise UsageError(
+                f"{name} {value} has no effect beside the other knobs; fix those that it belongs to as well"
+            )
+    reasons = refusals(config, problem, dialect, device)
     if reasons:
         raise UsageError(reasons[0])
-    return replace(found, config=config, origin=f"{found.origin}, with fixed knobs")
+    return config
 
 
 def source(
@@ -211,26 +212,25 @@ def source(
 
     With `arch` the text starts from the default config alone, so that the same command gives the same text everywhere.
     """
+    from redtune import store
     from redtune.backends import backend_named
     from redtune.lab import find_device
-    from redtune.refusals import refusals
     from redtune.render import render
 
     problem = make_problem(op, dtype, 1 if n is None else n)
     if arch is None:
-        found_device = find_device(backend, device)
-        problem = problem if n is not None else replace(problem, n=DEFAULT_N[found_device.kind])
-        config = config_for(problem, found_device, fix).config
+        target = find_device(backend, device)
+        dialect = backend_named(target.backend).dialect
+        problem = sized(problem, n, target)
+        base = store.lookup(problem, dialect, target).config
+    elif backend is None:
+        raise UsageError("--arch names an architecture of a backend: name the backend too")
     else:
-        if backend is None:
-            raise UsageError("--arch names an architecture of a backend: name the backend too")
-        found_device = backend_named(backend).describe(arch)
-        values: dict[str, Any] = check_fixes(fix or {})
-        config = settled(replace(Config(), **values))
-        reasons = refusals(config, problem, backend_named(backend).dialect, found_device)
-        if reasons:
-            raise UsageError(reasons[0])
-    return render(problem, config, backend_named(found_device.backend).dialect, found_device).source
+        target = backend_named(backend).describe(arch)
+        dialect = backend_named(backend).dialect
+        base = Config()
+    config = with_fixes(base, fix or {}, problem, dialect, target)
+    return render(problem, config, dialect, target).source
 
 
 def reduce_file(path: str, op: str, *, backend: str | None = None, device: int = 0) -> dict[str, Any]:
@@ -239,6 +239,7 @@ def reduce_file(path: str, op: str, *, backend: str | None = None, device: int =
     Gives the value as a Python number with the config used and where it comes from. An empty file gives numpy's answer
     for an empty array: 0 for sum, 1 for prod, UsageError for the others.
     """
+    from redtune import store
     from redtune.backends import backend_named
     from redtune.files import open_npy
     from redtune.lab import Lab, find_device
@@ -253,8 +254,8 @@ def reduce_file(path: str, op: str, *, backend: str | None = None, device: int =
         return {"value": operator.empty, "dtype": dtype, "n": 0, "config": None, "origin": "no elements"}
     problem = make_problem(op, dtype, int(array.size))
     found_device = find_device(backend, device)
-    found = config_for(problem, found_device)
     dialect = backend_named(found_device.backend).dialect
+    found = store.lookup(problem, dialect, found_device)
     with Lab(found_device, problem) as lab:
         compiled = lab.compile(render(problem, found.config, dialect, found_device, output="state"))
         if compiled.binary is None:

@@ -72,13 +72,6 @@ def _check(node: ast.expr, text: str) -> None:
             raise UsageError(f"{ast.unparse(node)!r} in {text!r} is not in the language of operators")
 
 
-def words_of(text: str) -> set[str]:
-    """The words an expression calls."""
-    return {
-        node.func.id for node in ast.walk(parse(text)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-
-
 def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
     """The expression in a C-family dialect: `words` holds a format string each, `names` what to write for a name."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from redtune.data import WINDOW, Array, Dataset, judged_datasets, random_dataset
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.operators import operator_named, result_type
-from redtune.plan import make_plan
+from redtune.plan import Plan, make_plan
 from redtune.types import Device, Problem
 
 POISON = 0xA5
@@ -49,24 +49,23 @@ class Bench:
     counter: Any = None
     out: Any = None
     partials_bytes: int = 0
-    calls: int = 0
     _poison: Array = field(default_factory=lambda: np.full(GUARD * 2, POISON, np.uint8))
 
     def prepare(self, largest_n: int) -> None:
         """Allocates result and scratch for up to `largest_n` elements."""
-        plan = make_plan(self._with_n(largest_n), self.config, self.dialect, self.device)
+        plan = self.plan(largest_n)
         self.partials_bytes = plan.partials_bytes
         self.partials = self.session.upload(np.full(plan.partials_bytes + GUARD, POISON, np.uint8))
         self.counter = self.session.upload(np.zeros(4, np.uint32))
         self.out = self.session.upload(self._poison)
 
-    def _with_n(self, n: int) -> Problem:
-        p = self.problem
-        return Problem(p.op, p.dtype, p.accumulate, n, p.outer, p.inner, p.determinism)
+    def plan(self, n: int) -> Plan:
+        """The launches and sizes over `n` elements."""
+        return make_plan(replace(self.problem, n=n), self.config, self.dialect, self.device)
 
     def bind(self, data: Any, first: int, n: int) -> Any:
         """The launches over `n` elements of `data` from `first` on."""
-        plan = make_plan(self._with_n(n), self.config, self.dialect, self.device)
+        plan = self.plan(n)
         values = {"data": data, "first": first, "n": n, "blocks": plan.blocks, "out": self.out}
         values |= {"partials": self.partials, "counter": self.counter}
         return self.session.bind(self.program, plan.launches, values)
@@ -75,7 +74,6 @@ class Bench:
         """Poisons the result, runs the call, reads the result and checks that nothing lies beyond it."""
         self.session.write(self.out, self._poison)
         self.session.run(call)
-        self.calls += 1
         after = self.session.download(self.out, self._poison)
         if (after[dtype.itemsize :] != POISON).any():
             raise Wrong("the kernel wrote beyond its result")
@@ -127,7 +125,7 @@ class Judge:
         A candidate that takes longer than `patience_s` at full size is judged there once and not repeatedly: the small
         inputs have already repeated it.
         """
-        for index, first, n in windows(self.sets, bench.config, make_plan_tile(bench), self.dtype.bytes):
+        for index, first, n in windows(self.sets, bench.config, bench.plan(self.problem.n).tile, self.dtype.bytes):
             dataset = self.sets[index]
             key = (dataset.name, first, n)
             if key not in self._known:
@@ -161,7 +159,7 @@ class Judge:
             if not same(got, self.right(values)):
                 raise Wrong(f"{self.problem.op} of {n} random elements gave {got}, not {self.right(values)}")
             return 0.0
-        plan = make_plan(bench._with_n(n), bench.config, bench.dialect, bench.device)
+        plan = bench.plan(n)
         exact = self.op.reference(values)
         u = dtype_named(self.problem.accumulate).u
         rounding = self.result.u * abs(float(exact)) if self.result.u > u else 0.0
@@ -170,11 +168,6 @@ class Judge:
         if not error <= bound:
             raise Wrong(f"{self.problem.op} of {n} random elements gave {got}, not {float(exact)} within {bound:.3g}")
         return error / bound if bound else 0.0
-
-
-def make_plan_tile(bench: Bench) -> int:
-    """The tile of the candidate."""
-    return make_plan(bench.problem, bench.config, bench.dialect, bench.device).tile
 
 
 def edge_sizes(config: Config, tile: int) -> list[int]:

@@ -8,18 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from redtune.backends import BACKENDS, backend_named
 from redtune.clock import is_time, summary
-from redtune.config import Config, settled
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
-from redtune.refusals import refusals
-from redtune.render import render
+from redtune.readers import reading_kernels
 from redtune.types import Device, Kernel, Problem, Timing, Trial, Verdict, as_json, from_json
 
 DEVICES_LIMIT_S = 60.0
@@ -197,13 +195,9 @@ class Lab:
             return Trial(kernel.config, kernel.digest, Verdict.CRASHED, note=str(died))
         return from_json(Trial, said["trial"])
 
-    def refresh(self) -> None:
-        """A fresh measuring process: nothing of what came before can lean on the next measurements."""
-        self._worker.kill()
-
     def finals(self, finalists: Sequence[Compiled], rounds: int, with_libraries: bool = False) -> Finals:
         """Times the finalists and the library at hand in turns, in a fresh process."""
-        self.refresh()
+        self._worker.kill()  # nothing of what came before can lean on these measurements
         said = self._furnished().ask(
             "finals",
             LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
@@ -234,7 +228,7 @@ class Lab:
 
     def ceiling(self, data_bytes: int) -> Timing:
         """The shortest time in which a kernel that only reads gets through `data_bytes` on this device."""
-        kernels = list(self.ceiling_kernels(data_bytes))
+        kernels = list(reading_kernels(self.device, self.dialect, data_bytes))
         compiled = [c for c in self._pool.map(self.compile, kernels) if c.binary is not None]
         if not compiled:
             raise RedtuneError("no kernel that only reads could be compiled, so there is no ceiling")
@@ -245,50 +239,6 @@ class Lab:
         timed.sort(key=lambda pair: pair[0].median_us)
         self._readers = [reader for _, reader in timed[:READERS]]
         return timed[0][0]
-
-    def ceiling_kernels(self, data_bytes: int) -> Iterator[Kernel]:
-        """Kernels to be launched without their combine: max of int32, one instruction an element."""
-        problem = Problem("max", "int32", "int32", data_bytes // 4)
-        shapes: list[dict[str, Any]]
-        if self.device.kind == "cpu" and not self.device.waves:
-            shapes = [
-                {"block": b, "vector": v, "items": 4, "blocks_per_cu": 1, "walk": w}
-                for b in (32, 128, 512)
-                for v in (1, 4)
-                for w in ("chunk", "stride")
-            ]
-        elif self.device.kind == "cpu":
-            shapes = [
-                {"block": b, "wave": w, "vector": 1, "items": i, "blocks_per_cu": g, "walk": "chunk"}
-                for b, w in ((32, 32), (64, 64))
-                for i in (8, 16)
-                for g in (1, 4)
-            ]
-        else:
-            shapes = [
-                {"block": b, "vector": 4, "items": i, "blocks_per_cu": g, "walk": w, "hint": h}
-                for b, i, g, w in (
-                    (256, 4, 4, "stride"),
-                    (256, 4, 8, "stride"),
-                    (256, 8, 2, "stride"),
-                    (256, 8, 4, "stride"),
-                    (512, 4, 2, "stride"),
-                    (512, 4, 4, "stride"),
-                    (512, 8, 1, "stride"),
-                    (512, 8, 2, "stride"),
-                    (1024, 4, 1, "stride"),
-                    (1024, 4, 2, "stride"),
-                    (512, 4, 1, "tile"),
-                    (256, 8, 1, "tile"),
-                )
-                for h in ("none", "no_allocate")
-            ]
-        for shape in shapes:
-            for exchange in ("shuffle", "lds"):
-                config = settled(replace(Config(combine="two_pass"), exchange=exchange, **shape))
-                if not refusals(config, problem, self.dialect, self.device):
-                    yield render(problem, config, self.dialect, self.device)
-                    break
 
     def copy(self, data_bytes: int) -> Timing:
         """How long a copy of `data_bytes` takes within device memory."""

@@ -227,7 +227,6 @@ def entry_names(problem: Problem, config: Config) -> EntryNames:
 def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Text:
     """Everything the templates read. `output` is "value", or "state" for a kernel that leaves its state unfinished."""
     op, dtype, combine = operator_named(problem.op), dtype_named(problem.dtype), COMBINES[config.combine]
-    accumulate = dtype_named(problem.accumulate)
     result = result_type(op, dtype)
     names = entry_names(problem, config)
     lanes = lanes_of(config, dialect, device)
@@ -236,7 +235,8 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         meets.append(make_meet("meet_second", config.second_block, config, lanes))
     state, state_bytes = _spell_state(op, problem.accumulate, dialect, device.arch)
     words = _words(dialect, problem.accumulate, device.arch)
-    narrows = result if result in ("float16", "bfloat16") else ""
+    # A float that no register holds is rounded on its way out.
+    narrows = result if dtype_named(result).kind == "float" and dtype_named(result).register != result else ""
     finish = spell(op.finish, words, {})
     value_type = dialect.types[problem.accumulate]
     result_spelled = dialect.types[result]
@@ -266,7 +266,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         out_type="result_t" if output == "value" else "State",
         store="finish" if output == "value" else "",
         narrows=narrows,
-        register_dtypes=tuple(sorted({problem.accumulate, accumulate.register, *(f.dtype for f in state)})),
+        register_dtypes=tuple(sorted({problem.accumulate, *(f.dtype for f in state)})),
         state=state,
         state_bytes=state_bytes,
         bits_type=dialect.types["uint32" if state_bytes == 4 else "uint64"],
@@ -276,7 +276,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         else (finish if result_spelled == value_type else f"(result_t)({finish})"),
         uses_index=any(text == "i" for text in op.lift),
         meets=tuple(meets),
-        joins=meets[0].joins if config.exchange != "lds" else max(1, config.wave // lanes),
+        joins=config.wave // lanes,
         asks_wave=is_read("wave", config),
         lane_mask=dialect.lane_mask,
         counts=combine.counter,

@@ -25,7 +25,7 @@ from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.space import Space
-from redtune.store import cache_path, warn_once, warn_unkept
+from redtune.store import cache_path, warn_once, warn_unkept, write_atomically
 from redtune.types import Trial, Verdict, as_json, from_json
 
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")
@@ -92,10 +92,10 @@ def mend_journal(path: Path) -> None:
         if not path.exists():
             return
         data = path.read_bytes()
-        mended = "".join(f"{record}\n" for record in _records(data.decode(errors="replace"))).encode()
-        if data != mended:
-            set_aside(path).write_bytes(data)
-            path.write_bytes(mended)
+        mended = "".join(f"{record}\n" for record in _records(data.decode(errors="replace")))
+        if data != mended.encode():
+            damaged_path(path).write_bytes(data)
+            write_atomically(path, mended)
             warn_once(f"the study file {path} was damaged; its whole records were kept")
     finally:
         lock.release()
@@ -116,7 +116,7 @@ def _records(text: str) -> Iterator[str]:
                 yield line[start:at]
 
 
-def set_aside(path: Path) -> Path:
+def damaged_path(path: Path) -> Path:
     """Where a damaged file is kept."""
     return path.with_name(f"{path.name}.damaged")
 
@@ -150,7 +150,7 @@ class Proposals:
             if storage is not None or isinstance(error, UsageError):
                 raise
             # Whole records that make no sense together: nothing can be kept of them but the file itself.
-            damaged = journal_path().replace(set_aside(journal_path()))
+            damaged = journal_path().replace(damaged_path(journal_path()))
             warn_once(
                 f"the study file made no sense ({_first_line(error)}) and is kept as {damaged}; a new one was begun"
             )

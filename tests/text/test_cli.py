@@ -392,3 +392,10 @@ def test_the_command_on_top_writes_the_same_text(backend: str, redtune: Command)
         made_by = MADE_BY.search(source)
         assert made_by is not None
         assert redtune(*made_by[1].split()) == (0, source, "")
+
+
+@pytest.mark.parametrize("fix", ["tree=strided", "cluster=8", "second_block=64"])
+def test_a_fix_that_would_have_no_effect_is_refused_and_not_dropped(fix: str, refused: Callable[..., str]) -> None:
+    """The kernel printed would be another than the one asked for."""
+    source = ("show", "--source", "--op", "max", "--backend", "cuda", "--arch", "sm_90")
+    assert f"{fix.replace('=', ' ')} has no effect" in refused(USAGE, *source, "--fix", fix)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from redtune.dialect import c_limits, c_words
 from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
-from redtune.expressions import ARITY, evaluate, parse, spell, words_of
+from redtune.expressions import ARITY, evaluate, parse, spell
 from redtune.operators import OPERATORS
 from tests.text.kernels import target
 
@@ -102,10 +102,6 @@ def test_what_does_not_parse_is_one_sentence(text: str) -> None:
 def test_hostile_text_is_a_usage_error_too(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text)
-
-
-def test_words_of() -> None:
-    assert words_of("pick(above(a, b), larger, 1)") == {"pick", "above"}
 
 
 WORDS = c_words(DTYPES["int32"])
