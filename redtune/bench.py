@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from redtune.clock import summary
 from redtune.config import Config
 from redtune.defaults import default_config
-from redtune.dtypes import dtype_named
 from redtune.lab import Lab
+from redtune.plan import read_bytes
 from redtune.render import render
 from redtune.store import lookup
 from redtune.types import Device, Problem, Timing
@@ -47,7 +47,7 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         default = default_config(problem, lab.dialect, device)
         configs = {found.config: f"redtune, {found.origin}"}
         configs.setdefault(default, "redtune, default")
-        data_bytes = problem.n * dtype_named(problem.dtype).bytes
+        data_bytes = read_bytes(problem)
         alone = lab.ceiling(data_bytes)
         compiled = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
         finals = lab.finals(compiled, ROUNDS[device.kind], with_libraries=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redtune.operators import Operator, is_order_free, result_type
+from redtune.operators import Operator, field_type, is_order_free, keeps_losses, result_of
 from redtune.types import Device, Problem
 
 if TYPE_CHECKING:
@@ -47,23 +47,47 @@ def _needs_device_order(config: Config, problem: Problem, op: Operator, device: 
         yield f"combine {config.combine} needs acquire-release atomics across blocks, which {device.name} lacks"
 
 
+# Atomics round each sum once more, one after the other: so many roundings keep a float32 within 1e-6 of the exact sum.
+MAX_FLOAT_ATOMICS = {"float32": 4, "float64": 4096}
+
+
 def _atomic(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     from redtune.dtypes import dtype_named
 
-    result = result_type(op, dtype_named(problem.dtype))
-    if len(op.state) != 1:
-        yield f"combine atomic needs a state of one field, and {op.name} has {len(op.state)}"
-    elif result != problem.accumulate:
-        yield f"combine atomic needs the result to be the accumulator, not {result} from {problem.accumulate}"
+    result = result_of(problem)
+    fields = [field_type(kind, problem.accumulate) for _, kind in op.state]
+    if len(fields) != 1:
+        yield f"combine atomic needs a state of one field, and {op.name} has {len(fields)}"
+        return
+    held = {fields[0], problem.accumulate if op.state[0][1] in ("sum", "wrapping") else fields[0]}
+    if result not in held or op.finish != (f"a.{op.state[0][0]}",) or problem.is_compensated:
+        kept = f"{problem.accumulate} and keeps what it loses" if problem.is_compensated else fields[0]
+        yield f"combine atomic needs the result to be what is accumulated, not {result} from {kept}"
     elif dtype_named(result).bytes == 8 and "atomics_64" not in device.features:
         yield f"combine atomic on {result} needs 64-bit atomics, which {device.name} does not offer"
     if problem.determinism == "run-to-run" and not is_order_free(op, problem.accumulate):
         yield f"combine atomic adds {problem.accumulate} in the order blocks finish, so run-to-run is out of its reach"
+    elif keeps_losses(op, problem.accumulate):
+        most = MAX_FLOAT_ATOMICS[problem.accumulate]
+        blocks = _blocks_per_result(config, problem, device)
+        if blocks > most:
+            yield f"combine atomic would round {problem.accumulate} sums of {blocks} blocks in turn; at most {most}"
+
+
+def _blocks_per_result(config: Config, problem: Problem, device: Device) -> int:
+    from redtune.plan import parts_of
+
+    return parts_of(problem, config, device)
 
 
 def _cluster(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if "clusters" not in device.features:
         yield f"combine cluster needs thread block clusters, which {device.name} does not offer"
+    elif problem.layout != "flat" and (config.team or config.split % config.cluster):
+        yield (
+            f"combine cluster needs whole blocks and a whole number of clusters of {config.cluster} per result, "
+            f"not team {config.team} and split {config.split}"
+        )
 
 
 COMBINES = {

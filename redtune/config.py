@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 Value = int | str
+WHOLE_BLOCK = 0  # the team of all threads of a block
 When = Callable[["Config"], bool]
 
 
@@ -30,7 +31,7 @@ class Config:
     block: int = knob(256, (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024), "threads per block")
     vector: int = knob(1, (1, 2, 4, 8, 16), "elements per load, at most 16 bytes")
     items: int = knob(4, (1, 2, 3, 4, 6, 8, 16, 32), "independent loads in flight per thread before the fold")
-    accumulators: int = knob(4, (1, 2, 4), "independent fold chains per thread")
+    accumulators: int = knob(4, (1, 2, 4, 8, 16), "independent fold chains per thread and tile")
     walk: str = knob(
         "stride",
         ("tile", "stride", "chunk"),
@@ -42,18 +43,29 @@ class Config:
         "blocks in the grid per compute unit",
         when=lambda c: c.walk != "tile",
     )
-    exchange: str = knob("shuffle", ("shuffle", "lds", "redux"), "how the lanes of a block meet")
+    team: int = knob(
+        WHOLE_BLOCK,
+        (WHOLE_BLOCK, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+        "threads that share a row or column, 0 for all of a block",
+    )
+    split: int = knob(1, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "blocks that share a row or column")
+    exchange: str = knob(
+        "shuffle",
+        ("shuffle", "lds", "redux"),
+        "how the lanes of a block meet",
+        when=lambda c: c.team != 1,
+    )
     tree: str = knob(
         "sequential",
         ("interleaved", "strided", "sequential", "unrolled"),
         "addressing of the tree in shared memory",
-        when=lambda c: c.exchange == "lds",
+        when=lambda c: c.team != 1 and c.exchange == "lds",
     )
     wave: int = knob(
         32,
         (32, 64),
         "lanes the last tree spans before the threads of a block meet through shared memory",
-        when=lambda c: c.exchange != "lds" or c.tree == "unrolled",
+        when=lambda c: c.team != 1 and (c.exchange != "lds" or c.tree == "unrolled"),
     )
     combine: str = knob("last_block", ("two_pass", "atomic", "last_block", "cluster"), "how the blocks meet")
     second_block: int = knob(
@@ -90,6 +102,11 @@ def default_of(name: str) -> Value:
 def help_of(name: str) -> str:
     """What the knob `name` means, in a phrase."""
     return str(KNOBS[name].metadata["help"])
+
+
+def team_of(config: Config) -> int:
+    """How many threads share one result."""
+    return config.block if config.team == WHOLE_BLOCK else config.team
 
 
 def is_read(name: str, config: Config) -> bool:
@@ -138,8 +155,12 @@ def own_refusals(config: Config) -> Iterator[str]:
 def _shape_refusals(c: Config) -> Iterator[str]:
     if is_read("wave", c) and c.block % c.wave:
         yield f"block {c.block} is not a whole number of {c.wave}-lane tails"
-    if c.exchange == "lds" and c.block & (c.block - 1):
-        yield f"a tree in shared memory needs a block that is a power of two, not {c.block}"
+    if c.team >= c.block:
+        yield f"team {c.team} is not a part of a block of {c.block}; write 0 for the whole block"
+    elif c.block % team_of(c):
+        yield f"block {c.block} is not a whole number of teams of {c.team}"
+    if c.exchange == "lds" and team_of(c) & (team_of(c) - 1):
+        yield f"a tree in shared memory needs a power of two of threads, not {team_of(c)}"
     if c.items * c.vector > MAX_UNROLLED:
         yield f"items {c.items} x vector {c.vector} unrolls {c.items * c.vector} elements; at most {MAX_UNROLLED}"
     if c.accumulators > c.items * c.vector:

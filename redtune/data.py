@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redtune.dtypes import Dtype
+from redtune.dtypes import Dtype, dtype_named
 from redtune.operators import Operator
 
 Array = np.ndarray[Any, Any]
@@ -42,31 +42,50 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
     """`n` values whose result is exact in any order of merging.
 
     "any": the operator only chooses, so any values do; all below zero, so that a seed of 0 would show. "small": whole
-    numbers that add up to almost nothing, so that no part of them adds up to much. "units": plus and minus one; for
-    integers, odd numbers, whose product never collapses to zero.
+    numbers that add up to almost nothing, so that no part of them adds up to much. "units": plus and minus one (and
+    their like among complex numbers); for integers, odd numbers, whose product never collapses to zero. "zeros" and
+    "ones": the values that leave a result as it was, so that every planted one shows.
     """
-    if dtype.kind != "float":
-        info = np.iinfo(dtype.name)
+    if op.bites in ("zeros", "ones"):
+        one = -1 if dtype.kind == "int" else dtype.limits[1] if dtype.kind == "uint" else 1
+        return np.full(n, one * (op.bites == "ones"), _values_type(dtype))
+    if dtype.kind == "complex":
         if op.bites == "units":
-            return (2 * rng.integers(0, 50, n) + 1).astype(dtype.name)
+            return np.asarray(rng.choice([1, -1, 1j, -1j], n).astype(dtype.name))
+        return (_small(n, rng) + 1j * _small(n, rng)).astype(dtype.name)
+    if dtype.kind == "float":
+        if op.bites == "units":
+            return np.asarray(rng.choice([-1.0, 1.0], n).astype(np.float32))
         if op.bites == "small":
-            return rng.integers(max(info.min, -100), min(info.max, 100), n, endpoint=True).astype(dtype.name)
-        return rng.integers(info.min // 2, -1 if info.min else info.max // 2, n, endpoint=True).astype(dtype.name)
+            return _small(n, rng)
+        kind = np.float64 if dtype.name == "float64" else np.float32
+        return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
+    low, high = dtype.limits
+    if dtype.kind == "bool":
+        return rng.integers(0, 1, n, endpoint=True).astype(bool)
     if op.bites == "units":
-        return np.asarray(rng.choice([-1.0, 1.0], n).astype(np.float32))
+        return (2 * rng.integers(0, 50, n) + 1).astype(dtype.name)
     if op.bites == "small":
-        half = rng.integers(-8, 8, n // 2, endpoint=True).astype(np.float32)
-        values = rng.permutation(np.concatenate([half, -half, np.zeros(n % 2, np.float32)]))
-        values[:1] += np.float32(5)  # a result of zero would say little
-        return np.asarray(values)
-    kind = np.float64 if dtype.name == "float64" else np.float32
-    return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
+        return rng.integers(max(low, -100), min(high, 100), n, endpoint=True).astype(dtype.name)
+    return rng.integers(low // 2, -1 if low else high // 2, n, endpoint=True).astype(dtype.name)
+
+
+def _values_type(dtype: Dtype) -> str:
+    """The numpy dtype of decoded values."""
+    return "float32" if dtype.name == "bfloat16" else dtype.name
+
+
+def _small(n: int, rng: np.random.Generator) -> Array:
+    half = rng.integers(-8, 8, n // 2, endpoint=True).astype(np.float32)
+    values = rng.permutation(np.concatenate([half, -half, np.zeros(n % 2, np.float32)]))
+    values[:1] += np.float32(5)  # a result of zero would say little
+    return np.asarray(values)
 
 
 def add_factors(op: Operator, dtype: Dtype, raw: Array, rng: np.random.Generator) -> Array:
-    """For a float product, a few factors of two and of a half: enough to show one that is lost or taken twice, too few
-    for any part of the product to leave the range."""
-    if op.bites == "units" and dtype.kind == "float":
+    """For a product of floats, a few factors of two and of a half: enough to show one that is lost or taken twice, too
+    few for any part of the product to leave the range."""
+    if op.bites == "units" and dtype.kind in ("float", "complex"):
         few = rng.choice(len(raw), min(len(raw), FACTORS), replace=False)
         raw[few] = dtype.encode(np.where(np.arange(len(few)) % 2, 2.0, -0.5))
     return raw
@@ -84,33 +103,46 @@ def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:
         changed[plant] = value
         sets.append(make_dataset(name, changed, dtype, plant))
 
-    if dtype.kind == "float":
-        planted("high", 3.0)
-        planted("low", -100.0, np.abs(base) if op.bites == "any" else base)
+    def filled(name: str, value: Any) -> None:
+        sets.append(make_dataset(name, np.full(WINDOW, value, base.dtype), dtype))
+
+    planted("zero", 0)
+    if dtype.kind in ("float", "complex"):
+        planted("high", 3.0 if op.bites == "units" else 60.0)
+        planted("low", -100.0, np.abs(base).astype(base.dtype) if op.bites == "any" else base)
         planted("nan", np.nan)
         planted("infinity", np.inf)
         planted("minus infinity", -np.inf)
-        sets.append(make_dataset("minus infinities", np.full(WINDOW, -np.inf, base.dtype), dtype))
-        sets.append(make_dataset("negative zeros", np.full(WINDOW, -0.0, base.dtype), dtype))
+        filled("minus infinities", -np.inf)
+        filled("negative zeros", -0.0)
+        if dtype.kind == "float":
+            filled("nans", np.nan)
     else:
-        info = np.iinfo(dtype.name)
-        planted("high", info.max)
-        planted("low", info.min)
-        sets.append(make_dataset("lowest", np.full(WINDOW, info.min, dtype.name), dtype))
-        sets.append(make_dataset("highest", np.full(WINDOW, info.max, dtype.name), dtype))
-    equal = {"units": -1, "small": -3, "any": -3}[op.bites]
-    sets.append(make_dataset("equal", np.full(WINDOW, equal if dtype.kind != "uint" else 3, base.dtype), dtype))
+        low, high = dtype.limits
+        planted("high", high)
+        planted("low", low)
+        filled("lowest", low)
+        filled("highest", high)
+    if dtype.kind != "bool":
+        filled("equal", {"units": -1}.get(op.bites, -3) if dtype.kind != "uint" else 3)
     return sets
 
 
 def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
-    """Random values for the float64 reference: floats of many magnitudes, within the range that the result can hold;
-    integers of the whole range, odd for a product."""
+    """Random values for the reference: floats of many magnitudes, within the range that the result can hold; integers
+    of the whole range, odd for a product."""
     rng = np.random.default_rng(seed + 1)
-    if dtype.kind != "float":
-        info = np.iinfo(dtype.name)
-        whole = rng.integers(info.min, info.max, n, dtype=dtype.name, endpoint=True)
+    if dtype.kind == "bool":
+        return make_dataset("random", rng.integers(0, 1, n, endpoint=True).astype(bool), dtype)
+    if dtype.kind in ("int", "uint"):
+        low, high = dtype.limits
+        whole = rng.integers(low, high, n, dtype=dtype.name, endpoint=True)
         return make_dataset("random", whole | np.array(op.bites == "units", dtype.name), dtype)
+    if dtype.kind == "complex":
+        both = [random_dataset(op, dtype_named(dtype.register), n, seed + k).values for k in (0, 1)]
+        is_factor = op.bites == "units"
+        values = both[0] * np.exp(1j * both[1]) if is_factor else both[0] + 1j * both[1]
+        return make_dataset("random", values.astype(dtype.name), dtype, exact=False)
     kind = np.float64 if dtype.name == "float64" else np.float32
     if op.bites == "units":
         # Most are one: rounding to few bits pulls every other value a little to one side, and a million of them far.
@@ -123,11 +155,12 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
 
 
 def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int) -> list[Dataset]:
-    """`copies` different arrays of `n` elements with exact results, to time and to judge at the size asked for."""
+    """`copies` different arrays of `n` elements with exact results, to time and to judge at the size asked for. For an
+    operator of two inputs the second one follows the first."""
     rng = np.random.default_rng(seed + 2)
     pattern = dtype.encode(background(op, dtype, min(n, PATTERN), rng))
     rows = []
     for copy in range(copies):
-        raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), n), rng)
+        raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), op.inputs * n), rng)
         rows.append(Dataset(f"full size {copy}", raw, dtype.decode(raw), None, True))
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from redtune.config import Config, settled
+from redtune.config import WHOLE_BLOCK, Config, settled
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
@@ -30,6 +30,57 @@ def starting_points(problem: Problem, dialect: Dialect, device: Device) -> list[
 
 def _shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     """From what suits the device best down to what runs anywhere."""
+    if problem.layout != "flat":
+        return _layout_shapes(problem, device)
+    return _flat_shapes(problem, device)
+
+
+def power_below(n: int) -> int:
+    """The largest power of two that is at most `n`, and at least 1."""
+    return 1 << max(0, n.bit_length() - 1)
+
+
+def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
+    """Teams as wide as a row or a few columns give work to, and blocks that share a result where results are few."""
+    is_cpu = device.kind == "cpu"
+    wave = max(device.waves, default=32) if is_cpu else min(device.waves, default=32)
+    block = wave if is_cpu else 256
+    vector = 1 if problem.layout == "columns" or is_cpu else max(1, 16 // dtype_named(problem.dtype).bytes)
+    items = 8 if is_cpu or problem.layout == "columns" else 4
+    base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
+    base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * vector)}
+    team = min(block, power_below(max(1, problem.n // (2 * vector))))
+    if problem.layout == "columns":
+        columns = min(wave, 2 * power_below(max(1, problem.inner - 1))) if problem.inner > 1 else 1
+        team = max(1, min(team, block // columns))
+    per_block = block // team
+    blocks = -(-problem.results // per_block)
+    wanted = device.compute_units * (2 if is_cpu else 4)
+    room = max(1, problem.n // (team * items * vector))
+    split = min(512, power_below(max(1, min(wanted // blocks, room))))
+    shapes = []
+    for t, s in ((team, split), (team, 1), (max(1, team // 4), 1), (min(block, team * 4), split), (block, 1)):
+        shapes.append(base | _team(t, block, problem.layout) | _split(s, device))
+    safe = {"block": 64 if not is_cpu else block, "vector": 1, "items": 4, "accumulators": 4}
+    shapes.append(base | safe | {"team": 1} | _split(1, device))
+    return shapes
+
+
+def _team(team: int, block: int, layout: str) -> dict[str, Any]:
+    """A team and how its threads meet: next to each other by shuffles, in columns through shared memory."""
+    if team == block:
+        return {"team": WHOLE_BLOCK}
+    return {"team": team, "exchange": "lds" if layout == "columns" else "shuffle"} if team > 1 else {"team": 1}
+
+
+def _split(split: int, device: Device) -> dict[str, Any]:
+    """Blocks that share a result and how they meet."""
+    can_count = split > 1 and "device_atomics" in device.features
+    return {"split": split, "combine": "last_block" if can_count else "two_pass"}
+
+
+def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
+    """Shapes for one result."""
     anywhere = {"exchange": "lds", "tree": "sequential", "combine": "two_pass"}
     if device.kind == "cpu":
         # One sub-group per block, so that a core walks its memory in order; the compiler turns lanes into vectors.
@@ -37,14 +88,15 @@ def _shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
         first: dict[str, Any] = {"block": wave, "wave": wave, "items": 8, "walk": "chunk", "blocks_per_cu": 1}
         others: list[dict[str, Any]] = [
             {"items": 2, "vector": 2},
-            {"accumulators": 2, "hint": "streaming", "blocks_per_cu": 2},
+            {"accumulators": 8, "hint": "streaming", "blocks_per_cu": 2},
             {"block": 32, "wave": 32, "items": 16},
-            {"accumulators": 1},
+            {"accumulators": 2},
             {"items": 16, "blocks_per_cu": 4},
         ]
     else:
         vector = 16 // dtype_named(problem.dtype).bytes
         first = {"block": 512, "vector": vector, "items": 4, "walk": "stride", "blocks_per_cu": 2}
+        first |= {"accumulators": min(8, 4 * vector)}
         others = [
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic", "hint": "streaming"},
             {"items": 6, "walk": "tile", "combine": "two_pass"},

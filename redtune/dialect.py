@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from redtune.dtypes import Dtype
+from redtune.evaluation import NORM_POWERS
 
 if TYPE_CHECKING:
     from redtune.config import Config
@@ -28,6 +29,7 @@ class Dialect:
     suffix_64: str  # what a signed 64-bit literal ends with
     raw: Mapping[int, str]  # the type of one load, by its bytes
     infinity: Mapping[str, str]
+    nan: Mapping[str, str]
     hardware_wave: Callable[[Config, Device], int]
     refusals: Refusals
     lane_mask: str = ""
@@ -45,6 +47,11 @@ def c_words(dtype: Dtype) -> dict[str, str]:
         "below": "{0} < {1}",
         "larger": "{0} > {1} ? {0} : {1}",
         "smaller": "{0} < {1} ? {0} : {1}",
+        "absolute": "{0} < 0 ? -{0} : {0}",
+        "real": "(real_t){0}",
+        "sqrt": "sqrt({0})",
+        "exp": "exp({0})",
+        "log": "log({0})",
     }
     if dtype.kind == "float":
         words |= {
@@ -52,19 +59,29 @@ def c_words(dtype: Dtype) -> dict[str, str]:
             "below": "({0} < {1}) | ({0} != {0})",
             "larger": "(({0} > {1}) | ({0} != {0})) ? {0} : {1}",
             "smaller": "(({0} < {1}) | ({0} != {0})) ? {0} : {1}",
+            "absolute": "fabs({0})",
         }
     return words
 
 
 def c_limits(dialect: Dialect, dtype: Dtype) -> dict[str, str]:
-    """`lowest` and `highest` of a register dtype as literals."""
+    """The names of limits of a register dtype as literals: infinities for floats, and where norms scale."""
     if dtype.kind == "float":
-        return {"lowest": f"-{dialect.infinity[dtype.name]}", "highest": dialect.infinity[dtype.name]}
+        infinity, nan, suffix = dialect.infinity[dtype.name], dialect.nan[dtype.name], "f" * (dtype.name == "float32")
+        powers = {name: f"0x1p{power}{suffix}" for name, power in NORM_POWERS[dtype.name].items()}
+        return {
+            "lowest": f"-{infinity}",
+            "highest": infinity,
+            "nan_or_lowest": nan,
+            "nan_or_highest": nan,
+            **powers,
+        }
     bits = dtype.bytes * 8
-    if dtype.kind == "uint":
-        suffix = f"U{dialect.suffix_64}" if bits == 64 else "u"
-        return {"lowest": f"0{suffix}", "highest": f"{2**bits - 1}{suffix}"}
     suffix = dialect.suffix_64 if bits == 64 else ""
-    top = 2 ** (bits - 1) - 1
-    # The lowest integer has no literal of its own in C.
-    return {"lowest": f"(-{top}{suffix} - 1)", "highest": f"{top}{suffix}"}
+    low, high = dtype.limits
+    if dtype.kind == "uint":
+        lowest, highest = (f"{limit}{'U' + suffix if suffix else 'u'}" for limit in (low, high))
+    else:
+        # The lowest integer has no literal of its own in C.
+        lowest, highest = f"(-{high}{suffix} - 1)", f"{high}{suffix}"
+    return {"lowest": lowest, "highest": highest, "nan_or_lowest": lowest, "nan_or_highest": highest}

@@ -12,16 +12,34 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+Kind = Literal["bool", "int", "uint", "float", "complex"]
+
+
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """An element type. `register` names the narrowest dtype that a thread computes with; `u` is the unit roundoff."""
+    """An element type. `register` names the narrowest dtype that a thread computes with, for a complex type that of its
+    two parts; `u` is the unit roundoff."""
 
     name: str
     bytes: int
-    kind: Literal["float", "int", "uint"]
+    kind: Kind
     register: str
     sum_type: str  # what numpy's sum and prod return for it
+    float_type: str  # what numpy's mean returns for it
     u: float = 0.0
+
+    @property
+    def parts(self) -> int:
+        """How many numbers an element consists of."""
+        return 2 if self.kind == "complex" else 1
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest integer of a type that is none of floats."""
+        if self.kind == "bool":
+            return 0, 1
+        bits = 8 * self.bytes
+        return (0, 2**bits - 1) if self.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     def storage(self) -> np.dtype[Any]:
         """The numpy dtype that holds the bits: bfloat16 has none of its own and travels as uint16."""
@@ -53,16 +71,21 @@ class Dtype:
 DTYPES = {
     d.name: d
     for d in (
-        Dtype("float16", 2, "float", "float32", "float16", 2.0**-11),
-        Dtype("bfloat16", 2, "float", "float32", "bfloat16", 2.0**-8),
-        Dtype("float32", 4, "float", "float32", "float32", 2.0**-24),
-        Dtype("float64", 8, "float", "float64", "float64", 2.0**-53),
-        Dtype("int8", 1, "int", "int32", "int64"),
-        Dtype("uint8", 1, "uint", "uint32", "uint64"),
-        Dtype("int32", 4, "int", "int32", "int64"),
-        Dtype("uint32", 4, "uint", "uint32", "uint64"),
-        Dtype("int64", 8, "int", "int64", "int64"),
-        Dtype("uint64", 8, "uint", "uint64", "uint64"),
+        Dtype("bool", 1, "bool", "uint32", "int64", "float64"),
+        Dtype("int8", 1, "int", "int32", "int64", "float64"),
+        Dtype("int16", 2, "int", "int32", "int64", "float64"),
+        Dtype("int32", 4, "int", "int32", "int64", "float64"),
+        Dtype("int64", 8, "int", "int64", "int64", "float64"),
+        Dtype("uint8", 1, "uint", "uint32", "uint64", "float64"),
+        Dtype("uint16", 2, "uint", "uint32", "uint64", "float64"),
+        Dtype("uint32", 4, "uint", "uint32", "uint64", "float64"),
+        Dtype("uint64", 8, "uint", "uint64", "uint64", "float64"),
+        Dtype("float16", 2, "float", "float32", "float16", "float16", 2.0**-11),
+        Dtype("bfloat16", 2, "float", "float32", "bfloat16", "bfloat16", 2.0**-8),
+        Dtype("float32", 4, "float", "float32", "float32", "float32", 2.0**-24),
+        Dtype("float64", 8, "float", "float64", "float64", "float64", 2.0**-53),
+        Dtype("complex64", 8, "complex", "float32", "complex64", "complex64", 2.0**-24),
+        Dtype("complex128", 16, "complex", "float64", "complex128", "complex128", 2.0**-53),
     )
 }
 

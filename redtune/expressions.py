@@ -7,6 +7,7 @@ by numpy. So the text that is proven by the law tests is the text that runs on t
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from redtune.errors import UsageError
 
 # What each word means, over numpy arrays. `above` and `below` are the strict orders in which NaN comes first.
 ARITY = {"pick": 3, "larger": 2, "smaller": 2, "above": 2, "below": 2}
+# Words of one number. `real` turns a count into the type that the kernel accumulates in.
+ARITY |= {"absolute": 1, "sqrt": 1, "exp": 1, "log": 1, "real": 1}
 
 MAX_LENGTH = 500  # nested deeper than Python's parser goes, an expression could not be read at all
 
@@ -70,6 +73,36 @@ def _check(node: ast.expr, text: str) -> None:
                 _check(arg, text)
         case _:
             raise UsageError(f"{ast.unparse(node)!r} in {text!r} is not in the language of operators")
+
+
+def names_in(text: str) -> set[str]:
+    """The names an expression reads, a field as `a.total`."""
+    return {
+        ast.unparse(node)
+        for node in ast.walk(parse(text))
+        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in ARITY)
+    }
+
+
+def addends(text: str) -> tuple[str, ...]:
+    """The terms of a sum, in their order."""
+
+    def split(node: ast.expr) -> tuple[str, ...]:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return split(node.left) + split(node.right)
+        return (ast.unparse(node),)
+
+    return split(parse(text))
+
+
+def renamed(text: str, fields: Mapping[str, str]) -> str:
+    """The expression with fields of `a` and `b` called by other names."""
+
+    class Rename(ast.NodeTransformer):
+        def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+            return ast.Attribute(node.value, fields.get(node.attr, node.attr), node.ctx)
+
+    return ast.unparse(Rename().visit(copy.deepcopy(parse(text))))
 
 
 def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
@@ -151,4 +184,9 @@ def _numpy_words() -> dict[str, Callable[..., Any]]:
         "smaller": np.minimum,
         "above": lambda a, b: (a > b) | (a != a),
         "below": lambda a, b: (a < b) | (a != a),
+        "absolute": np.absolute,
+        "sqrt": np.sqrt,
+        "exp": np.exp,
+        "log": np.log,
+        "real": lambda a: a,
     }

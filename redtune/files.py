@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from redtune.backends import Session
 from redtune.dialect import Dialect
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.errors import UsageError
-from redtune.operators import State, numpy_finish, numpy_identity, numpy_merge, operator_named
+from redtune.evaluation import State, numpy_finish, numpy_identity, numpy_merge
+from redtune.operators import operator_of, result_of
 from redtune.plan import make_plan, state_layout
-from redtune.types import Device, Kernel, Problem
+from redtune.types import Device, Kernel
 
 # A chunk takes at most this share of the device's memory, and no more than this many bytes: longer chunks gain nothing.
 MEMORY_SHARE = 0.25
@@ -64,14 +66,14 @@ def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kern
     import numpy as np
 
     problem, config = kernel.problem, kernel.config
-    op, dtype = operator_named(problem.op), dtype_named(problem.dtype)
+    op, dtype = operator_of(problem), dtype_named(problem.dtype)
     array = open_npy(path).reshape(-1)
-    fields, state_bytes = state_layout(op, problem.accumulate)
+    fields, state_bytes = state_layout(problem)
     record = np.dtype(
         {
-            "names": [name for name, _, _ in fields],
-            "formats": [field_dtype for _, field_dtype, _ in fields],
-            "offsets": [offset for _, _, offset in fields],
+            "names": [slot.name for slot in fields],
+            "formats": [slot.dtype for slot in fields],
+            "offsets": [slot.offset for slot in fields],
             "itemsize": state_bytes,
         }
     )
@@ -79,23 +81,24 @@ def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kern
     step = chunk_elements(device, dtype.bytes)
     for start in range(0, len(array), step):
         chunk = np.ascontiguousarray(array[start : start + step], dtype=dtype.storage())
-        part = Problem(problem.op, problem.dtype, problem.accumulate, len(chunk), determinism=problem.determinism)
+        part = replace(problem, n=len(chunk))
         plan = make_plan(part, config, dialect, device)
         out = session.upload(np.zeros(state_bytes, np.uint8))
         values = {
             "data": session.upload(chunk),
-            "first": 0,
+            "data_first": 0,
             "n": len(chunk),
-            "blocks": plan.blocks,
+            "parts": plan.parts,
             "partials": session.upload(np.zeros(plan.partials_bytes + 1, np.uint8)),
             "counter": session.upload(np.zeros(4, np.uint32)),
             "out": out,
         }
         session.run(session.bind(program, plan.launches, values))
         state = session.download(out, np.empty(1, record))[0]
-        found = {name: np.asarray(state[name]) for name, _, _ in fields}
+        found = {name: np.asarray(state[name]) for name, _ in op.state}
         for name, kind in op.state:
             if kind == "index":
                 found[name] = found[name] + start
         total = numpy_merge(op, problem.accumulate, total, found)
-    return np.asarray(numpy_finish(op, dtype, total)).item()
+    result = dtype_named(result_of(problem))
+    return np.asarray(numpy_finish(op, problem.accumulate, result, total, count=len(array))).item()

@@ -1,34 +1,36 @@
 """The judge: no candidate is timed before its results are right on inputs that bite.
 
 Three kinds of check. Windows into small arrays with known results, at every edge that the config has (vector, wave,
-block, tile, grid) and at every alignment. Arrays of the full size with results that any order must give exactly. Random
-values against a reference in higher precision, within a bound computed from the config's own tree. Result and scratch
-are poisoned before every launch, and watched beyond their ends.
+team, block, tile, grid) and at every alignment. Arrays of the full size with results that any order must give exactly.
+Random values against a reference in higher precision, within a bound computed from the config's own tree. Results and
+scratch are poisoned before every launch, and watched beyond their ends.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from redtune.backends import Session
-from redtune.config import Config, is_read
+from redtune.config import Config
 from redtune.data import WINDOW, Array, Dataset, judged_datasets, random_dataset
 from redtune.dialect import Dialect
-from redtune.dtypes import dtype_named
-from redtune.operators import operator_named, result_type
-from redtune.plan import Plan, make_plan
+from redtune.dtypes import Dtype, dtype_named
+from redtune.operators import operator_of, result_of
+from redtune.plan import Plan, make_plan, operands_of
 from redtune.types import Device, Problem
+from redtune.windows import Window, windows
 
 POISON = 0xA5
-GUARD = 64  # bytes behind the result and the partials that must stay as they were
+GUARD = 64  # bytes behind the results and the partials that must stay as they were
 RANDOM_N = 1 << 20
 REPEATS = 3  # launches in a row on one input: a counter left behind shows at the second
+SHIFT = 3  # a second input begins so many elements after the first, so that the two are aligned differently
 
 
 class Wrong(Exception):
@@ -49,48 +51,83 @@ class Bench:
     counter: Any = None
     out: Any = None
     partials_bytes: int = 0
-    _poison: Array = field(default_factory=lambda: np.full(GUARD * 2, POISON, np.uint8))
+    counter_bytes: int = 0
+    _poison: Array = field(default_factory=lambda: np.full(0, POISON, np.uint8))
 
-    def prepare(self, largest_n: int) -> None:
-        """Allocates result and scratch for up to `largest_n` elements."""
-        plan = self.plan(largest_n)
-        self.partials_bytes = plan.partials_bytes
-        self.partials = self.session.upload(np.full(plan.partials_bytes + GUARD, POISON, np.uint8))
-        self.counter = self.session.upload(np.zeros(4, np.uint32))
-        self.out = self.session.upload(self._poison)
+    def prepare(self, shapes: Sequence[Window], result_bytes: int) -> None:
+        """Allocates results and scratch for windows of those shapes."""
+        plans = [self.plan(window) for window in shapes]
+        self.partials_bytes = max(plan.partials_bytes for plan in plans)
+        self.counter_bytes = max(4, *(plan.counter_bytes for plan in plans))
+        self.partials = self.session.upload(np.full(self.partials_bytes + GUARD, POISON, np.uint8))
+        self.counter = self.session.upload(np.zeros(self.counter_bytes, np.uint8))
+        most = max(window.outer * window.inner for window in shapes)
+        self._poison = np.full(most * result_bytes + GUARD, POISON, np.uint8)
+        self.out = self.session.upload(self._poison.copy())  # a CPU may borrow what it is given
 
-    def plan(self, n: int) -> Plan:
-        """The launches and sizes over `n` elements."""
-        return make_plan(replace(self.problem, n=n), self.config, self.dialect, self.device)
+    def plan(self, window: Window) -> Plan:
+        """The launches and sizes over a window."""
+        problem = replace(self.problem, n=window.n, outer=window.outer, inner=window.inner)
+        if problem.layout != self.problem.layout:  # one result, in a kernel for many
+            problem = (
+                replace(problem, is_strided=True) if self.problem.layout == "columns" else replace(problem, outer=2)
+            )
+        return make_plan(problem, self.config, self.dialect, self.device)
 
-    def bind(self, data: Any, first: int, n: int) -> Any:
-        """The launches over `n` elements of `data` from `first` on."""
-        plan = self.plan(n)
-        values = {"data": data, "first": first, "n": n, "blocks": plan.blocks, "out": self.out}
+    def bind(self, data: Any, window: Window, shift: int = SHIFT) -> Any:
+        """The launches over a window of `data`; a second input begins `shift` elements later in the same buffer."""
+        plan = self.plan(window)
+        values: dict[str, Any] = window.arguments(operands_of(self.problem), shift)
+        values |= {"data": data, "other": data, "parts": plan.parts, "out": self.out, "ddof": 0}
         values |= {"partials": self.partials, "counter": self.counter}
         return self.session.bind(self.program, plan.launches, values)
 
-    def result(self, call: Any, dtype: np.dtype[Any]) -> Any:
-        """Poisons the result, runs the call, reads the result and checks that nothing lies beyond it."""
-        self.session.write(self.out, self._poison)
+    def results(self, call: Any, count: int, dtype: np.dtype[Any]) -> Array:
+        """Poisons the results, runs the call, reads them and checks that nothing lies beyond them."""
+        poison = self._poison[: count * dtype.itemsize + GUARD]
+        self.session.write(self.out, poison)
         self.session.run(call)
-        after = self.session.download(self.out, self._poison)
-        if (after[dtype.itemsize :] != POISON).any():
+        after = self.session.download(self.out, poison)
+        if (after[count * dtype.itemsize :] != POISON).any():
             raise Wrong("the kernel wrote beyond its result")
-        return after[: dtype.itemsize].view(dtype)[0]
+        return after[: count * dtype.itemsize].view(dtype)
 
     def check_guards(self) -> None:
-        """Scratch beyond its end is untouched and the counter is back at zero."""
+        """Scratch beyond its end is untouched and the counters are back at zero."""
         after = self.session.download(self.partials, np.empty(self.partials_bytes + GUARD, np.uint8))
         if (after[self.partials_bytes :] != POISON).any():
             raise Wrong("the kernel wrote beyond its scratch")
-        if self.session.download(self.counter, np.empty(4, np.uint32)).any():
+        if self.session.download(self.counter, np.empty(self.counter_bytes, np.uint8)).any():
             raise Wrong("the kernel left its counter at another value than zero")
 
 
-def same(got: Any, right: Any) -> bool:
-    """Equality in which NaN equals NaN."""
-    return bool(got == right) or bool(got != got and right != right)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The right results of a window: rounded to their dtype, as the reference has them, and what errors scale with."""
+
+    rounded: Array
+    exact: Array
+    measures: tuple[Any, ...] | None
+
+
+def smallest(dtype: Dtype) -> float:
+    """The smallest positive number of a float dtype: rounding to it loses at most half of it."""
+    return {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "complex64": 2.0**-149}.get(
+        dtype.name, 2.0**-1074
+    )
+
+
+def largest_error(got: Array, known: Known, bound: Any) -> tuple[int | None, float]:
+    """The first result that is off by more than `bound` (None for exactly right), and the largest error over it."""
+    with np.errstate(all="ignore"):
+        same = (got == known.rounded) | ((got != got) & (known.rounded != known.rounded))
+        if bound is None:
+            ok, share = same, np.zeros(len(got))
+        else:
+            error = np.abs(got.astype(known.exact.dtype) - known.exact)
+            ok = same | (np.isfinite(known.rounded) & (error <= bound))
+            share = np.where(same | ~np.isfinite(known.rounded), 0, error / np.where(bound > 0, bound, 1))
+    return (None if ok.all() else int(np.argmin(ok))), float(np.nanmax(share, initial=0.0))
 
 
 class Judge:
@@ -100,24 +137,43 @@ class Judge:
         self, session: Session, problem: Problem, full: Sequence[Dataset], full_data: Sequence[Any], seed: int
     ):
         self.session, self.problem = session, problem
-        self.op, self.dtype = operator_named(problem.op), dtype_named(problem.dtype)
-        self.result = dtype_named(result_type(self.op, self.dtype))
+        self.op, self.dtype = operator_of(problem), dtype_named(problem.dtype)
+        self.result = dtype_named(result_of(problem))
         self.sets = judged_datasets(self.op, self.dtype, seed)
         self.data = [session.upload(dataset.raw) for dataset in self.sets]
-        self.random = random_dataset(self.op, self.dtype, min(problem.n, RANDOM_N), seed)
+        self.whole = Window(0, problem.outer, problem.n, problem.inner)
+        self.random = random_dataset(self.op, self.dtype, RANDOM_N, seed)
         self.random_data = session.upload(self.random.raw)
+        self.sample = _sample(self.whole)
         self.full, self.full_data = full, full_data
-        self.full_right = [self.right(dataset.values) for dataset in full[:2]]
-        self._known: dict[tuple[str, int, int], Any] = {}
+        self.full_right = [self.known(dataset, self.whole, self.whole.size) for dataset in full[:2]]
+        self._known: dict[tuple[str, Window], Known] = {}
 
-    def right(self, values: Array) -> Any:
-        """The result for these values, rounded once to the result dtype."""
+    def shapes(self) -> list[Window]:
+        """The largest windows a candidate is launched on."""
+        each = [Window(0, 1, WINDOW, 1), Window(0, WINDOW // 2, 1, 1), Window(0, 1, 1, WINDOW // 2)]
+        if self.problem.layout == "flat":
+            each = each[:1]
+        return [self.whole, self.sample, *each]
+
+    def known(self, dataset: Dataset, window: Window, shift: int = SHIFT) -> Known:
+        """The right results of a window, rounded once to the result dtype."""
+        inputs = [window.of(dataset.values)]
+        if self.op.inputs > 1:
+            inputs.append(window.of(dataset.values, shift))
+        if self.dtype.kind not in ("float", "complex") and self.result.kind == "float":
+            inputs = [values.astype(np.float64) for values in inputs]  # as the kernel takes them: squares do not wrap
         with np.errstate(all="ignore"):
-            return self.result.decode(self.result.encode(np.asarray([self.op.reference(values)])))[0]
+            exact = np.asarray(self.op.reference(*inputs))
+            rounded = self.result.decode(self.result.encode(exact))
+            measures = self.op.tolerance.measures(*inputs) if self.op.tolerance and self._rounds(dataset) else None
+        return Known(rounded, exact, measures)
 
-    def decoded(self, bits: Any) -> Any:
-        """A result as the device wrote it, as a value."""
-        return self.result.decode(np.asarray([bits]))[0]
+    def _rounds(self, dataset: Dataset) -> bool:
+        """Whether the results of a dataset depend on the order of merging, or round at the end."""
+        if self.op.tolerance is None or dtype_named(self.problem.accumulate).kind != "float":
+            return False
+        return self.op.tolerance.rounds or not dataset.exact or self.dtype.kind not in ("float", "complex")
 
     def judge(self, bench: Bench, patience_s: float = math.inf) -> float:
         """Raises Wrong at the first wrong result; returns the largest error over its bound.
@@ -125,90 +181,60 @@ class Judge:
         A candidate that takes longer than `patience_s` at full size is judged there once and not repeatedly: the small
         inputs have already repeated it.
         """
-        for index, first, n in windows(self.sets, bench.config, bench.plan(self.problem.n).tile, self.dtype.bytes):
+        for index, window in windows(self.sets, self.problem, bench.config, self._tile(bench), self.dtype.bytes):
             dataset = self.sets[index]
-            key = (dataset.name, first, n)
+            key = (dataset.name, window)
             if key not in self._known:
-                self._known[key] = self.right(dataset.values[first : first + n])
-            self._expect(bench, dataset.name, self.data[index], first, n, self._known[key])
+                self._known[key] = self.known(dataset, window)
+            self._expect(bench, dataset.name, self.data[index], window, self._known[key])
         for dataset, data, right, times in zip(self.full, self.full_data, self.full_right, (REPEATS, 1), strict=False):
             for _ in range(times):
                 start = time.perf_counter()
-                self._expect(bench, dataset.name, data, 0, self.problem.n, right)
+                self._expect(bench, dataset.name, data, self.whole, right, self.whole.size)
                 if time.perf_counter() - start > patience_s:
                     break
-        error = self._judge_random(bench)
+        error = self._expect(bench, "random", self.random_data, self.sample, self.known(self.random, self.sample))
         bench.check_guards()
         return error
 
+    def _tile(self, bench: Bench) -> int:
+        return bench.plan(self.whole).tile
+
     def repeats(self, bench: Bench, times: int) -> bool:
         """Whether the same input gives the same bits every time, on random values."""
-        call = bench.bind(self.random_data, 0, len(self.random.values))
-        seen = {bench.result(call, self.result.storage()).tobytes() for _ in range(times)}
+        call, count = bench.bind(self.random_data, self.sample), self.sample.outer * self.sample.inner
+        seen = {bench.results(call, count, self.result.storage()).tobytes() for _ in range(times)}
         return len(seen) == 1
 
-    def _expect(self, bench: Bench, name: str, data: Any, first: int, n: int, right: Any) -> None:
-        got = self.decoded(bench.result(bench.bind(data, first, n), self.result.storage()))
-        if not same(got, right):
-            raise Wrong(f"{self.problem.op} of {n} elements ({name}, from element {first}) gave {got}, not {right}")
+    def _expect(self, bench: Bench, name: str, data: Any, window: Window, known: Known, shift: int = SHIFT) -> float:
+        count = window.outer * window.inner
+        got = self.result.decode(bench.results(bench.bind(data, window, shift), count, self.result.storage()))
+        bound = self._bound(bench, window, known)
+        wrong, share = largest_error(got, known, bound)
+        if wrong is not None:
+            place = f" in result {wrong} of {count}" if count > 1 else ""
+            within = f" within {float(np.broadcast_to(bound, count)[wrong]):.3g}" if bound is not None else ""
+            raise Wrong(
+                f"{self.problem.op} of {window.n} elements ({name}, from element {window.first}){place} "
+                f"gave {got[wrong]}, not {known.exact[wrong] if bound is not None else known.rounded[wrong]}{within}"
+            )
+        return share
 
-    def _judge_random(self, bench: Bench) -> float:
-        values, n = self.random.values, len(self.random.values)
-        got = self.decoded(bench.result(bench.bind(self.random_data, 0, n), self.result.storage()))
-        if self.random.exact or self.dtype.kind != "float" or self.op.bound is None:
-            if not same(got, self.right(values)):
-                raise Wrong(f"{self.problem.op} of {n} random elements gave {got}, not {self.right(values)}")
-            return 0.0
-        plan = bench.plan(n)
-        exact = self.op.reference(values)
-        u = dtype_named(self.problem.accumulate).u
-        rounding = self.result.u * abs(float(exact)) if self.result.u > u else 0.0
-        bound = self.op.bound(values, plan.depth, u) + rounding
-        error = abs(float(got) - float(exact))
-        if not error <= bound:
-            raise Wrong(f"{self.problem.op} of {n} random elements gave {got}, not {float(exact)} within {bound:.3g}")
-        return error / bound if bound else 0.0
-
-
-def edge_sizes(config: Config, tile: int) -> list[int]:
-    """The numbers of elements at which some part of the kernel begins, ends or is empty."""
-    wave = config.wave if is_read("wave", config) else 1
-    row = config.block * config.vector
-    around = (config.vector, wave, config.block, row, tile, 2 * tile)
-    sizes = {1, 2, 3, 7, 31, 33, tile + row + 1, 2 * tile + config.block + 1, 3 * tile - 1}
-    sizes |= {n + d for n in around for d in (-1, 0, 1)}
-    return sorted(n for n in sizes if 1 <= n <= WINDOW // 2)
+    def _bound(self, bench: Bench, window: Window, known: Known) -> Any:
+        """How far each result may be off, or None where it must be exact."""
+        if known.measures is None or self.op.tolerance is None:
+            return None
+        with np.errstate(all="ignore"):
+            u = dtype_named(self.problem.accumulate).u
+            bound = self.op.tolerance.bound(known.measures, bench.plan(window).depths, u)
+            rounding = self.result.u * np.abs(known.exact) + smallest(self.result) if self.result.u else 0
+            return np.where(np.isfinite(bound), bound, 0) + np.where(np.isfinite(rounding), rounding, 0)
 
 
-def windows(sets: Sequence[Dataset], config: Config, tile: int, element_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """(dataset, first element, number of elements) of every check on the small arrays."""
-    sizes = edge_sizes(config, tile)
-    offsets = max(2, 16 // element_bytes) + 1
-    wave = config.wave if is_read("wave", config) else 1
-    places = sorted(
-        {
-            0,
-            1,
-            config.vector,
-            wave - 1,
-            wave,
-            config.block - 1,
-            config.block,
-            config.block * config.vector,
-            tile - 1,
-            tile,
-        }
-    )
-    for index, dataset in enumerate(sets):
-        if dataset.plant is None:
-            every = sizes if dataset.name == "exact" else sizes[:: max(1, len(sizes) // 5)]
-            yield from ((index, k % offsets, n) for k, n in enumerate(every))
-            if dataset.name == "exact":
-                yield from ((index, first, min(tile + 5, WINDOW // 2)) for first in range(offsets))
-            continue
-        for k, n in enumerate(sizes):
-            place = (0, n - 1, n // 2)[k % 3]
-            yield index, dataset.plant - place, n
-        longest = sizes[-1]
-        yield from ((index, dataset.plant - place, longest) for place in places if 0 <= place < longest)
-        yield from ((index, dataset.plant - longest + 1 + back, longest) for back in (0, 1, config.block))
+def _sample(whole: Window) -> Window:
+    """As much of the problem as the random values fill, less the shift of a second input."""
+    room = RANDOM_N - SHIFT
+    n = min(whole.n, room)
+    inner = max(1, min(whole.inner, room // n))
+    outer = max(1, min(whole.outer, room // (n * inner)))
+    return Window(0, outer, n, inner)

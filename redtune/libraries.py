@@ -16,7 +16,7 @@ from redtune.backends import Call
 from redtune.clock import sampler
 from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing
-from redtune.operators import operator_named, result_type
+from redtune.operators import result_of
 from redtune.types import Problem
 
 NVCC_LIMIT_S = 300
@@ -84,7 +84,7 @@ def _cub(session: Any, problem: Problem, data: Sequence[Any], arch: str) -> tupl
 
 
 def _result(problem: Problem) -> str:
-    return result_type(operator_named(problem.op), dtype_named(problem.dtype))
+    return result_of(problem)
 
 
 def _compiled_cub(problem: Problem, arch: str) -> Path:

@@ -1,35 +1,52 @@
 """The door for operators: `OPERATORS` has one entry each, written once for every language.
 
-An operator folds elements into a *state* of one to three fields. `lift` makes the state of one element `x` at index
-`i`, `merge` joins the states `a` and `b`, `finish` turns the last state into the result. All are expressions of
-`redtune.expressions`; numpy evaluates the same text, so the laws (identity, commutativity, associativity) are tested
-with no device.
+An operator folds elements into a *state* of one to three fields. `lift` makes the state of one element `x` (and `y`
+of a second input) at index `i`, `merge` joins the states `a` and `b`, `finish` turns the last state into the result.
+All are expressions of `redtune.expressions`; numpy evaluates the same text (`redtune.evaluation`), so the laws
+(identity, commutativity, associativity) are tested with no device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from redtune.dtypes import DTYPES, Dtype, dtype_named, unknown
+from redtune import references as right
+from redtune.dtypes import DTYPES, UNSIGNED, Dtype, unknown
 from redtune.errors import UsageError
-from redtune.expressions import evaluate
+from redtune.references import Reference, Tolerance
 
-# What a field of a state holds: the accumulator, the accumulator with two's complement wrap-around (signed overflow is
-# undefined in C, so such fields are unsigned in the kernel), or an index.
-FieldKind = Literal["value", "wrapping", "index"]
+if TYPE_CHECKING:
+    from redtune.types import Problem
+
+# What a field of a state holds. "value": the accumulator. "sum": the accumulator, added up: integers wrap around (signed
+# overflow is undefined in C, so the field is unsigned in the kernel), floats keep what rounding loses from tile to tile.
+# "wrapping": the accumulator, integers wrap around. "flag": zero or one. "index" and "count": 64-bit integers.
+FieldKind = Literal["value", "sum", "wrapping", "flag", "index", "count"]
 
 NO_INDEX = 2**63 - 1
+REAL = ("bool", "int", "uint", "float")
+WHOLE = ("bool", "int", "uint")
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A name that `merge` may use for a part of its expressions: a truth value or an accumulator."""
+
+    name: str
+    kind: Literal["flag", "value"]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One reduction. `exact` says whether the result is the same for every order of merging (else: for integers only).
 
-    `widens`: integers accumulate in 64 bits, as numpy's sum and prod do. `result` is "value" (numpy's type for it) or
-    "index" (int64). `reference(values)` gives the right answer for decoded numpy values; `empty` what a reduction of
-    nothing gives, None where numpy raises.
+    `accumulates`: in the narrowest register, in numpy's type for sums, or in a float as numpy's mean does. `result` is
+    the type of the result by numpy's rule. `finish` may read `count` (how many elements) and `ddof`. `reference` gives
+    the right answers for decoded numpy values (see redtune.references), `tolerance` how far a float result may be from
+    them; `empty` what a reduction of nothing gives, None where numpy raises. `seeds` says that `initial` has a meaning.
     """
 
     name: str
@@ -38,158 +55,408 @@ class Operator:
     identity: tuple[str, ...]
     lift: tuple[str, ...]
     merge: tuple[str, ...]
-    finish: str
-    reference: Callable[[Any], Any]
+    finish: tuple[str, ...]  # one expression; two for a complex result
+    reference: Reference
     exact: bool
-    bites: Literal["any", "small", "units"]  # data whose result is exact in any order: see redtune.data
-    bound: Callable[[Any, int, float], float] | None = None  # largest error over values, given depth and roundoff
-    widens: bool = False
-    result: Literal["value", "index"] = "value"
-    native: Literal["", "add", "max", "min"] = ""  # what instruction sets call it, where they have it
-    wins: str = ""  # a condition that `merge` may call by the name `wins`
-    empty: int | None = None
-
-
-def _max(values: Any) -> Any:
-    return values.max()
-
-
-def _min(values: Any) -> Any:
-    return values.min()
-
-
-def _argmax(values: Any) -> Any:
-    return values.argmax()
-
-
-def _argmin(values: Any) -> Any:
-    return values.argmin()
-
-
-def _sum(values: Any) -> Any:
-    """Exact up to one rounding for floats, wrapping at 64 bits for integers."""
-    import numpy as np
-
-    if values.dtype.kind == "f":
-        return values.astype(np.float64).sum(dtype=np.longdouble)
-    return values.sum()
-
-
-def _prod(values: Any) -> Any:
-    import numpy as np
-
-    if values.dtype.kind == "f":
-        return values.astype(np.longdouble).prod()
-    return values.prod()
-
-
-def _sum_bound(values: Any, depth: int, u: float) -> float:
-    """Each element is rounded once a merge on its way: Higham, Accuracy and Stability, section 4.2."""
-    import numpy as np
-
-    return float(depth * u * np.abs(values.astype(np.float64)).sum())
-
-
-def _prod_bound(values: Any, depth: int, u: float) -> float:
-    """Every one of the n - 1 products rounds the result once, and `depth` more meet the identity."""
-    import numpy as np
-
-    return float((len(values) + depth) * u * abs(values.astype(np.longdouble).prod()))
+    bites: Literal[
+        "any", "small", "units", "zeros", "ones"
+    ]  # data whose result is exact in any order: see redtune.data
+    tolerance: Tolerance | None = None
+    accumulates: Literal["register", "sum", "float"] = "register"
+    result: Literal["same", "sum", "float", "index", "flag"] = "same"
+    native: Literal["", "add", "max", "min", "and", "or", "xor"] = ""  # what instruction sets call it
+    lets: tuple[Let, ...] = ()
+    empty: float | None = None
+    accepts: tuple[str, ...] = REAL
+    inputs: int = 1
+    seeds: bool = False
+    on_complex: Operator | None = None
 
 
 # Of two candidates the one that comes first in NaN-first order; of equals (two NaNs included) the lower index.
 _FIRST = "pick({0}(a.value, b.value) == {0}(b.value, a.value), a.index < b.index, {0}(a.value, b.value))"
 _PICK_BOTH = ("pick(wins, a.value, b.value)", "pick(wins, a.index, b.index)")
 _VALUE_AND_INDEX: tuple[tuple[str, FieldKind], ...] = (("value", "value"), ("index", "index"))
+_TOTAL: tuple[tuple[str, FieldKind], ...] = (("total", "sum"),)
+_PARTS: tuple[tuple[str, FieldKind], ...] = (("re", "sum"), ("im", "sum"))
+# NaN is no value here: it loses against any other, and stays where there is no other.
+_LARGEST_OF_NUMBERS = "pick(a.value >= b.value, a.value, pick(b.value == b.value, b.value, a.value))"
+_SMALLEST_OF_NUMBERS = "pick(a.value <= b.value, a.value, pick(b.value == b.value, b.value, a.value))"
+
+
+def _complex_sum(name: str, meaning: str, lift: tuple[str, str], finish: tuple[str, str], **more: Any) -> Operator:
+    """A sum of complex numbers: the parts add up on their own."""
+    return Operator(
+        name=name,
+        meaning=meaning,
+        state=_PARTS,
+        identity=("0", "0"),
+        lift=lift,
+        merge=("a.re + b.re", "a.im + b.im"),
+        finish=finish,
+        exact=False,
+        bites="small",
+        accepts=("complex",),
+        **more,
+    )
+
+
+def _index_of(name: str, meaning: str, order: str, seed: str, reference: Reference) -> Operator:
+    return Operator(
+        name=name,
+        meaning=f"the index of {meaning}; the first NaN wins, of equals the lowest index",
+        state=_VALUE_AND_INDEX,
+        identity=(seed, "no_index"),
+        lift=("x", "i"),
+        lets=(Let("wins", "flag", _FIRST.format(order)),),
+        merge=_PICK_BOTH,
+        finish=("a.index",),
+        reference=reference,
+        exact=True,
+        bites="any",
+        result="index",
+    )
+
+
+def _chosen(name: str, meaning: str, seed: str, merge: str, reference: Reference, native: Any = "") -> Operator:
+    """An operator that picks one of the values."""
+    return Operator(
+        name=name,
+        meaning=meaning,
+        state=(("value", "value"),),
+        identity=(seed,),
+        lift=("x",),
+        merge=(merge,),
+        finish=("a.value",),
+        reference=reference,
+        exact=True,
+        bites="any",
+        native=native,
+        seeds=True,
+    )
+
+
+def _summed(name: str, meaning: str, lift: str, reference: Reference, tolerance: Tolerance, **more: Any) -> Operator:
+    """An operator that adds up something of each element."""
+    fields: dict[str, Any] = {
+        "state": _TOTAL,
+        "identity": ("0",),
+        "merge": ("a.total + b.total",),
+        "finish": ("a.total",),
+        "accumulates": "sum",
+        "result": "sum",
+        "native": "add",
+        "empty": 0,
+        "exact": False,
+        "bites": "small",
+    }
+    return Operator(
+        name=name, meaning=meaning, lift=(lift,), reference=reference, tolerance=tolerance, **(fields | more)
+    )
+
+
+def _bitwise(name: str, meaning: str, seed: str, sign: str, native: Any, empty: int, bites: Any) -> Operator:
+    def reference(values: Any) -> Any:
+        import numpy as np
+
+        return getattr(np, name).reduce(values, axis=-1)
+
+    return Operator(
+        name=name,
+        meaning=meaning,
+        state=(("bits", "value"),),
+        identity=(seed,),
+        lift=("x",),
+        merge=(f"a.bits {sign} b.bits",),
+        finish=("a.bits",),
+        reference=reference,
+        exact=True,
+        bites=bites,
+        native=native,
+        empty=empty,
+        accepts=WHOLE,
+        seeds=True,
+    )
+
+
+def _truth(name: str, meaning: str, seed: str, sign: str, reference: Reference) -> Operator:
+    return Operator(
+        name=name,
+        meaning=meaning,
+        state=(("found", "flag"),),
+        identity=(seed,),
+        lift=("x != 0",),
+        merge=(f"a.found {sign} b.found",),
+        finish=("a.found",),
+        reference=reference,
+        exact=True,
+        bites="ones" if sign == "&" else "zeros",
+        result="flag",
+        native="and" if sign == "&" else "or",
+        empty=int(seed),
+    )
+
+
+# Three sums of squares, of tiny, ordinary and huge values, each scaled so that neither overflow nor underflow can touch
+# a norm that fits (Blue, ACM TOMS 4, 1978; the constants here leave room for 2^40 elements). NaN goes with the ordinary.
+_IS_HUGE, _IS_TINY = "(absolute(x) > huge_from)", "(absolute(x) < tiny_below)"
+_NORM_L2 = Operator(
+    name="norm_l2",
+    meaning="the Euclidean norm; no square overflows or underflows",
+    state=(("tiny", "sum"), ("ordinary", "sum"), ("huge", "sum")),
+    identity=("0", "0", "0"),
+    lift=(
+        f"pick({_IS_TINY}, x * tiny_scale * (x * tiny_scale), 0)",
+        f"pick({_IS_HUGE} | {_IS_TINY}, 0, x * x)",
+        f"pick({_IS_HUGE}, x * huge_scale * (x * huge_scale), 0)",
+    ),
+    merge=("a.tiny + b.tiny", "a.ordinary + b.ordinary", "a.huge + b.huge"),
+    finish=(
+        "pick(a.huge > 0, sqrt(a.huge + a.ordinary * huge_scale * huge_scale) / huge_scale, "
+        "pick(a.ordinary == 0, sqrt(a.tiny) / tiny_scale, sqrt(a.ordinary + a.tiny / tiny_scale / tiny_scale)))",
+    ),
+    reference=right.norm,
+    exact=False,
+    bites="small",
+    tolerance=right.NORM,
+    accumulates="float",
+    result="float",
+    empty=0,
+)
+
+# Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque, 1979). Within a tile the counts
+# are known when the kernel is compiled, so nothing is divided there.
+_VAR = Operator(
+    name="var",
+    meaning="the variance: squared deviations from the mean over count - ddof",
+    state=(("seen", "count"), ("mean", "sum"), ("squares", "sum")),
+    identity=("0", "0", "0"),
+    lift=("1", "x", "x - x"),  # infinities and NaN have no deviation
+    lets=(Let("share", "value", "pick(b.seen == 0, 0, real(b.seen) / real(a.seen + b.seen))"),),
+    merge=(
+        "a.seen + b.seen",
+        "a.mean + (b.mean - a.mean) * share",
+        "a.squares + b.squares + (b.mean - a.mean) * (b.mean - a.mean) * real(a.seen) * share",
+    ),
+    finish=("a.squares / real(pick(a.seen > ddof, a.seen - ddof, 0))",),
+    reference=lambda values: right.real(values).var(axis=-1),
+    exact=False,
+    bites="small",
+    tolerance=right.VARIANCE,
+    accumulates="float",
+    result="float",
+    empty=float("nan"),
+)
+
+_STD = Operator(
+    name="std",
+    meaning="the standard deviation: the root of the variance",
+    state=_VAR.state,
+    identity=_VAR.identity,
+    lift=_VAR.lift,
+    lets=_VAR.lets,
+    merge=_VAR.merge,
+    finish=(f"sqrt({_VAR.finish[0]})",),
+    reference=lambda values: right.real(values).std(axis=-1),
+    exact=False,
+    bites="small",
+    tolerance=right.DEVIATION,
+    accumulates="float",
+    result="float",
+    empty=float("nan"),
+)
+
+# The largest value so far, and the sum of exponentials of the distances below it.
+_LOGSUMEXP = Operator(
+    name="logsumexp",
+    meaning="log(sum(exp(x))), with the largest value taken out",
+    state=(("top", "value"), ("total", "sum")),
+    identity=("lowest", "0"),
+    lift=("x", "1"),
+    lets=(
+        Let("fade", "value", "pick(a.top == b.top, 1, exp(smaller(a.top, b.top) - larger(a.top, b.top)))"),
+        Let("rises", "flag", "a.top < b.top"),
+    ),
+    merge=("larger(a.top, b.top)", "a.total * pick(rises, fade, 1) + b.total * pick(rises, 1, fade)"),
+    finish=("a.top + log(a.total)",),
+    reference=right.log_of_sum,
+    exact=False,
+    bites="small",
+    tolerance=right.LOG,
+    accumulates="float",
+    result="float",
+    empty=float("-inf"),
+)
+
+_PROD = Operator(
+    name="prod",
+    meaning="the product",
+    state=(("total", "wrapping"),),
+    identity=("1",),
+    lift=("x",),
+    merge=("a.total * b.total",),
+    finish=("a.total",),
+    reference=right.product,
+    exact=False,
+    bites="units",
+    tolerance=right.PRODUCT,
+    accumulates="sum",
+    result="sum",
+    empty=1,
+    seeds=True,
+    on_complex=Operator(
+        name="prod",
+        meaning="the product",
+        state=(("re", "value"), ("im", "value")),
+        identity=("1", "0"),
+        lift=("x.re", "x.im"),
+        merge=("a.re * b.re - a.im * b.im", "a.re * b.im + a.im * b.re"),
+        finish=("a.re", "a.im"),
+        reference=right.product,
+        exact=False,
+        bites="units",
+        tolerance=right.PRODUCT,
+        empty=1,
+        accepts=("complex",),
+    ),
+)
 
 OPERATORS = {
     op.name: op
     for op in (
+        _summed(
+            "sum",
+            "the sum",
+            "x",
+            right.total,
+            right.SUM,
+            seeds=True,
+            on_complex=_complex_sum(
+                "sum",
+                "the sum",
+                ("x.re", "x.im"),
+                ("a.re", "a.im"),
+                reference=right.total,
+                tolerance=right.SUM,
+                empty=0,
+            ),
+        ),
+        _PROD,
+        _chosen("max", "the largest value; NaN wins", "lowest", "larger(a.value, b.value)", lambda v: v.max(-1), "max"),
+        _chosen(
+            "min", "the smallest value; NaN wins", "highest", "smaller(a.value, b.value)", lambda v: v.min(-1), "min"
+        ),
+        _index_of("argmax", "the largest value", "above", "lowest", lambda v: v.argmax(-1)),
+        _index_of("argmin", "the smallest value", "below", "highest", lambda v: v.argmin(-1)),
+        _chosen(
+            "nanmax",
+            "the largest value that is not NaN",
+            "nan_or_lowest",
+            _LARGEST_OF_NUMBERS,
+            right.nan_extreme("max", float("-inf")),
+        ),
+        _chosen(
+            "nanmin",
+            "the smallest value that is not NaN",
+            "nan_or_highest",
+            _SMALLEST_OF_NUMBERS,
+            right.nan_extreme("min", float("inf")),
+        ),
+        _summed(
+            "nansum",
+            "the sum, NaN counting as zero",
+            "pick(x == x, x, 0)",
+            lambda v: right.total(right.without_nan(v)),
+            right.NAN_SUM,
+            seeds=True,
+        ),
+        _truth("any", "whether any element is not zero; NaN is not", "0", "|", lambda v: (v != 0).any(-1)),
+        _truth("all", "whether no element is zero", "1", "&", lambda v: (v != 0).all(-1)),
+        _summed(
+            "count_nonzero",
+            "how many elements are not zero; NaN is not",
+            "x != 0",
+            lambda v: (v != 0).sum(-1),
+            right.SUM,
+            state=(("total", "count"),),
+            accumulates="register",
+            result="index",
+            exact=True,
+            bites="any",
+        ),
+        _bitwise("bitwise_and", "the bits that all elements have", "-1", "&", "and", -1, "ones"),
+        _bitwise("bitwise_or", "the bits that any element has", "0", "|", "or", 0, "zeros"),
+        _bitwise("bitwise_xor", "the bits that an odd number of elements have", "0", "^", "xor", 0, "any"),
+        _summed(
+            "mean",
+            "the sum over the number of elements",
+            "x",
+            lambda v: right.total(right.real(v)) / v.shape[-1],
+            right.MEAN,
+            finish=("a.total / real(count)",),
+            accumulates="float",
+            result="float",
+            native="",
+            empty=float("nan"),
+            on_complex=_complex_sum(
+                "mean",
+                "the sum over the number of elements",
+                ("x.re", "x.im"),
+                ("a.re / real(count)", "a.im / real(count)"),
+                reference=lambda v: right.total(v) / v.shape[-1],
+                tolerance=right.MEAN,
+                empty=float("nan"),
+            ),
+        ),
+        _VAR,
+        _STD,
+        _summed(
+            "norm_l1",
+            "the sum of absolute values",
+            "absolute(x)",
+            lambda v: abs(right.real(v)).sum(-1),
+            right.SUM,
+            accumulates="float",
+            result="float",
+        ),
+        _NORM_L2,
         Operator(
-            name="sum",
-            meaning="the sum",
-            state=(("total", "wrapping"),),
+            name="norm_inf",
+            meaning="the largest absolute value; NaN wins",
+            state=(("value", "value"),),
             identity=("0",),
-            lift=("x",),
-            merge=("a.total + b.total",),
-            finish="a.total",
-            reference=_sum,
-            exact=False,
-            bites="small",
-            bound=_sum_bound,
-            widens=True,
-            native="add",
+            lift=("absolute(x)",),
+            merge=("larger(a.value, b.value)",),
+            finish=("a.value",),
+            reference=lambda v: abs(right.real(v)).max(-1),
+            exact=True,
+            bites="any",
+            accumulates="float",
+            result="float",
+            native="max",
             empty=0,
         ),
-        Operator(
-            name="prod",
-            meaning="the product",
-            state=(("total", "wrapping"),),
-            identity=("1",),
-            lift=("x",),
-            merge=("a.total * b.total",),
-            finish="a.total",
-            reference=_prod,
-            exact=False,
-            bites="units",
-            bound=_prod_bound,
-            widens=True,
-            empty=1,
+        _summed("sumsq", "the sum of squares", "x * x", right.squares, right.SQUARES),
+        _summed(
+            "dot",
+            "the sum of products of two inputs",
+            "x * y",
+            right.dot,
+            right.DOT,
+            result="same",
+            inputs=2,
+            on_complex=_complex_sum(
+                "dot",
+                "the sum of products of two inputs; none is conjugated",
+                ("x.re * y.re - x.im * y.im", "x.re * y.im + x.im * y.re"),
+                ("a.re", "a.im"),
+                reference=right.dot,
+                tolerance=right.DOT,
+                inputs=2,
+                empty=0,
+            ),
         ),
-        Operator(
-            name="max",
-            meaning="the largest value; NaN wins",
-            state=(("value", "value"),),
-            identity=("lowest",),
-            lift=("x",),
-            merge=("larger(a.value, b.value)",),
-            finish="a.value",
-            reference=_max,
-            exact=True,
-            bites="any",
-            native="max",
-        ),
-        Operator(
-            name="min",
-            meaning="the smallest value; NaN wins",
-            state=(("value", "value"),),
-            identity=("highest",),
-            lift=("x",),
-            merge=("smaller(a.value, b.value)",),
-            finish="a.value",
-            reference=_min,
-            exact=True,
-            bites="any",
-            native="min",
-        ),
-        Operator(
-            name="argmax",
-            meaning="the index of the largest value; the first NaN wins, of equals the lowest index",
-            state=_VALUE_AND_INDEX,
-            identity=("lowest", "no_index"),
-            lift=("x", "i"),
-            wins=_FIRST.format("above"),
-            merge=_PICK_BOTH,
-            finish="a.index",
-            reference=_argmax,
-            exact=True,
-            bites="any",
-            result="index",
-        ),
-        Operator(
-            name="argmin",
-            meaning="the index of the smallest value; the first NaN wins, of equals the lowest index",
-            state=_VALUE_AND_INDEX,
-            identity=("highest", "no_index"),
-            lift=("x", "i"),
-            wins=_FIRST.format("below"),
-            merge=_PICK_BOTH,
-            finish="a.index",
-            reference=_argmin,
-            exact=True,
-            bites="any",
-            result="index",
-        ),
+        _LOGSUMEXP,
     )
 }
 
@@ -201,18 +468,44 @@ def operator_named(name: str) -> Operator:
     return OPERATORS[name]
 
 
+def operator_for(op: Operator, dtype: Dtype) -> Operator:
+    """The entry as it stands for elements of a dtype. Raises UsageError where it has none."""
+    if dtype.kind in op.accepts:
+        return op
+    if op.on_complex is not None and dtype.kind in op.on_complex.accepts:
+        return op.on_complex
+    kinds = op.accepts + (op.on_complex.accepts if op.on_complex else ())
+    allowed = [d.name for d in DTYPES.values() if d.kind in kinds]
+    raise UsageError(f"{op.name} of {dtype.name} has no meaning: choose from {', '.join(allowed)}")
+
+
+@functools.lru_cache(maxsize=4096)
+def operator_of(problem: Problem) -> Operator:
+    """The entry that a problem reduces with: for its dtype, and the user's own where it has one."""
+    if problem.custom:
+        from redtune.custom import read_custom
+
+        return operator_for(read_custom(problem.custom), DTYPES[problem.dtype])
+    return operator_for(operator_named(problem.op), DTYPES[problem.dtype])
+
+
 def accumulate_type(op: Operator, dtype: Dtype) -> str:
-    """The dtype of the running value: float32 for 16-bit floats, 64 bits for integers whose sum could overflow."""
-    if op.widens and dtype.kind != "float":
-        return dtype.sum_type
+    """The dtype of the running value: float32 for 16-bit floats, 64 bits for integers whose sum could overflow, a part
+    of a complex number."""
+    if dtype.kind in WHOLE and op.accumulates != "register":
+        return dtype.sum_type if op.accumulates == "sum" else dtype.float_type
     return dtype.register
 
 
 def result_type(op: Operator, dtype: Dtype) -> str:
     """The dtype of the result, as numpy has it."""
-    if op.result == "index":
-        return "int64"
-    return dtype.sum_type if op.widens else dtype.name
+    by_rule = {"same": dtype.name, "sum": dtype.sum_type, "float": dtype.float_type, "index": "int64", "flag": "bool"}
+    return by_rule[op.result]
+
+
+def result_of(problem: Problem) -> str:
+    """The dtype of a problem's result: the one asked for, or numpy's."""
+    return problem.result or result_type(operator_of(problem), DTYPES[problem.dtype])
 
 
 def is_order_free(op: Operator, accumulate: str) -> bool:
@@ -220,64 +513,15 @@ def is_order_free(op: Operator, accumulate: str) -> bool:
     return op.exact or DTYPES[accumulate].kind != "float"
 
 
-# --- the same entries, evaluated by numpy -----------------------------------------------------------------------------
-
-State = dict[str, Any]
-
-
-def limits(dtype: Dtype) -> tuple[Any, Any]:
-    """The lowest and the highest value of a register dtype, infinities for floats."""
-    import numpy as np
-
-    kind = np.dtype(dtype.name).type
-    if dtype.kind == "float":
-        return kind(-np.inf), kind(np.inf)
-    info = np.iinfo(kind)
-    return kind(info.min), kind(info.max)
-
-
 def field_type(kind: FieldKind, accumulate: str) -> str:
     """The dtype a field of a state has in the kernel."""
-    from redtune.dtypes import UNSIGNED
-
-    if kind == "index":
+    if kind in ("index", "count"):
         return "int64"
-    return UNSIGNED.get(accumulate, accumulate) if kind == "wrapping" else accumulate
+    if kind == "flag":
+        return "uint32"
+    return UNSIGNED.get(accumulate, accumulate) if kind in ("wrapping", "sum") else accumulate
 
 
-def _fields(op: Operator, expressions: tuple[str, ...], accumulate: str, names: dict[str, Any]) -> State:
-    import numpy as np
-
-    lowest, highest = limits(dtype_named(accumulate))
-    names = {**names, "lowest": lowest, "highest": highest, "no_index": np.int64(NO_INDEX)}
-    with np.errstate(all="ignore"):
-        if op.wins and "a" in names:
-            names["wins"] = evaluate(op.wins, names)
-        return {
-            field: np.asarray(evaluate(text, names)).astype(field_type(kind, accumulate))
-            for (field, kind), text in zip(op.state, expressions, strict=True)
-        }
-
-
-def numpy_identity(op: Operator, accumulate: str) -> State:
-    """The state that changes nothing when merged."""
-    return _fields(op, op.identity, accumulate, {})
-
-
-def numpy_lift(op: Operator, accumulate: str, x: Any, i: Any) -> State:
-    """The state of the element `x` at index `i` (arrays of either)."""
-    return _fields(op, op.lift, accumulate, {"x": x, "i": i})
-
-
-def numpy_merge(op: Operator, accumulate: str, a: State, b: State) -> State:
-    """The state of `a` and `b` together."""
-    return _fields(op, op.merge, accumulate, {"a": a, "b": b})
-
-
-def numpy_finish(op: Operator, dtype: Dtype, a: State) -> Any:
-    """The result of a state, in the result dtype (bfloat16 decoded to float32)."""
-    import numpy as np
-
-    result = dtype_named(result_type(op, dtype))
-    with np.errstate(all="ignore"):
-        return result.decode(result.encode(evaluate(op.finish, {"a": a})))
+def keeps_losses(op: Operator, accumulate: str) -> bool:
+    """Whether the state carries what float sums lose to rounding."""
+    return DTYPES[accumulate].kind == "float" and any(kind == "sum" for _, kind in op.state)

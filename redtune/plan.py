@@ -1,67 +1,41 @@
-"""Problem, config and device give a plan: every number and spelling the templates and the launches need.
-
-Templates choose and repeat; the arithmetic is here.
+"""Problem, config and device give a plan: the launches and every number behind them. The words of the kernel are
+`redtune.text`'s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
-from redtune.combine import COMBINES
-from redtune.config import KNOBS, Config, help_of, is_read, settled
-from redtune.dialect import Dialect, c_limits, c_words
-from redtune.dtypes import UNSIGNED, dtype_named
-from redtune.expressions import spell
-from redtune.operators import NO_INDEX, Operator, field_type, operator_named, result_type
+from redtune.combine import COMBINES, Combine
+from redtune.config import Config, is_read, team_of
+from redtune.dialect import Dialect
+from redtune.dtypes import dtype_named
+from redtune.operators import Operator, field_type, keeps_losses, operator_of
+from redtune.references import Depths
 from redtune.types import Device, Launch, Problem
 
-# Vector words of a load of so many bytes: 32-bit words, or less than one.
-_RAW_WORDS = {1: 0, 2: 0, 4: 1, 8: 2, 16: 4}
-_PTX = {"float32": ("f32", "f"), "float64": ("f64", "d"), "int32": ("s32", "r"), "uint32": ("u32", "r")}
-_PTX |= {"int64": ("s64", "l"), "uint64": ("u64", "l")}
+LOST = "_lost"  # a float sum's companion field is called so
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """A named number at the head of the kernel."""
+class Slot:
+    """One field of the state in memory. `lost_of` names the sum whose roundings it keeps, if it is such a one."""
 
     name: str
-    value: int
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A knob that chose code instead of a number."""
-
-    name: str
-    value: str
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of the state, spelled."""
-
-    name: str
+    kind: str
     dtype: str
-    type: str
     offset: int
-    identity: str
-    lift: str
-    merge: str
-    ptx: str
-    ptx_letter: str
+    lost_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """How the threads of a block of `block` meet. Offsets and steps are those of the trees, widest first; `joins`
-    counts the hardware waves of a tail, `slots` the states in shared memory."""
+    """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
+    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory of a block."""
 
     name: str
     block: int
+    team: int
     tails: int
     joins: int
     slots: int
@@ -72,72 +46,52 @@ class Meet:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """What the templates may read as `plan`. It holds nothing that depends on the number of elements."""
-
-    dialect: str
-    arch: str
-    main: str
-    before: str
-    after: str
-    command: str
-    constants: tuple[Constant, ...]
-    choices: tuple[Choice, ...]
-    index_type: str
-    address_type: str
-    raw_type: str
-    raw_words: int
-    raw_bits: int
-    element_type: str
-    value_type: str
-    result_type: str
-    result_dtype: str
-    out_type: str
-    store: str
-    narrows: str
-    register_dtypes: tuple[str, ...]
-    state: tuple[Field, ...]
-    state_bytes: int
-    bits_type: str
-    wins: str
-    finish: str
-    uses_index: bool
-    meets: tuple[Meet, ...]
-    joins: int
-    asks_wave: bool
-    lane_mask: str
-    counts: bool
-    cluster: int
-    nan_intrinsics: tuple[str, ...]
-    native_atomic: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """The launches and derived numbers of a problem and a config on a device. Sizes are in bytes, `depth` is the most
-    merges an element goes through on its way into the result."""
+    """The launches and derived numbers of a problem and a config on a device. Sizes are in bytes. `blocks` are those
+    of the main launch, `parts` those that share a result; `depths` bound the roundings of a result."""
 
     tile: int
     blocks: int
+    parts: int
     launches: tuple[Launch, ...]
     state_bytes: int
     partials_bytes: int
     counter_bytes: int
     lds_bytes: int
-    depth: int
+    depths: Depths
 
 
-def state_layout(op: Operator, accumulate: str) -> tuple[tuple[tuple[str, str, int], ...], int]:
-    """((field, dtype, offset), ...) and the size of the state in bytes, laid out as C does."""
-    at, widest, rows = 0, 1, []
-    for name, kind in op.state:
-        dtype = field_type(kind, accumulate)
+def counts_elements(problem: Problem, op: Operator) -> bool:
+    """Whether the state must count its elements: a result needs their number, and it is not the same for every one."""
+    reads = any("count" in text for text in op.finish)
+    return reads and (problem.is_masked or problem.is_ragged)
+
+
+def state_layout(problem: Problem) -> tuple[tuple[Slot, ...], int]:
+    """The fields of the state and its size in bytes, laid out as C does."""
+    op = operator_of(problem)
+    rows: list[tuple[str, str, str, str]] = [
+        (name, kind, field_type(kind, problem.accumulate), "") for name, kind in op.state
+    ]
+    if counts_elements(problem, op):
+        rows.append(("seen", "count", "int64", ""))
+    if keeps_losses(op, problem.accumulate):
+        rows += [(name + LOST, "value", problem.accumulate, name) for name, kind in op.state if kind == "sum"]
+    at, widest, slots = 0, 1, []
+    for name, kind, dtype, lost_of in rows:
         size = dtype_named(dtype).bytes
         at = -(-at // size) * size
-        rows.append((name, dtype, at))
+        slots.append(Slot(name, kind, dtype, at, lost_of))
         at += size
         widest = max(widest, size)
-    return tuple(rows), -(-at // widest) * widest
+    return tuple(slots), -(-at // widest) * widest
+
+
+def read_bytes(problem: Problem) -> int:
+    """Bytes that a reduction reads at least once."""
+    elements = problem.results * problem.n
+    per_element = dtype_named(problem.dtype).bytes * operator_of(problem).inputs + problem.is_masked
+    return elements * per_element
 
 
 def halvings(width: int) -> tuple[int, ...]:
@@ -151,61 +105,159 @@ def lanes_of(config: Config, dialect: Dialect, device: Device) -> int:
     return min(config.wave, dialect.hardware_wave(config, device))
 
 
-def make_meet(name: str, block: int, config: Config, lanes: int) -> Meet:
-    """How `block` threads meet under `config`."""
+def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> Meet:
+    """How each `team` of the `block` threads meets under `config`."""
     wave = config.wave
     if config.exchange == "lds":
-        tail_steps = halvings(min(wave, block)) if config.tree == "unrolled" else ()
-        block_steps = tuple(s for s in halvings(block) if s >= wave) if config.tree == "unrolled" else ()
-        return Meet(name, block, 1, 1, block, (), (), block_steps, tail_steps)
-    tails, joins = block // wave, wave // lanes
-    return Meet(name, block, tails, joins, max(1, tails * joins), halvings(lanes), halvings(tails), (), ())
+        is_unrolled = config.tree == "unrolled"
+        tail_steps = halvings(min(wave, team)) if is_unrolled else ()
+        block_steps = tuple(s for s in halvings(team) if s >= wave) if is_unrolled else ()
+        return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps)
+    if team <= lanes:
+        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), ())
+    tails, joins = team // wave, wave // lanes
+    return Meet(name, block, team, tails, joins, block // lanes, halvings(lanes), halvings(tails), (), ())
+
+
+def is_split(problem: Problem, config: Config) -> bool:
+    """Whether several blocks share a result, as far as the kernel is concerned."""
+    return problem.layout == "flat" or config.split > 1
+
+
+def operands_of(problem: Problem) -> tuple[str, ...]:
+    """The arrays that are read in step: the data, a second input, a mask."""
+    return ("data",) + ("other",) * (operator_of(problem).inputs - 1) + ("mask",) * problem.is_masked
+
+
+def walk_arguments(problem: Problem) -> tuple[str, ...]:
+    """The arguments that say where elements and results lie, in the order of the kernel's parameters."""
+    layout = problem.layout
+    steps = {"flat": (), "rows": ("outer",), "columns": ("outer", "n", "inner"), "ragged": ()}[layout]
+    given = [f"{name}{end}" for name in operands_of(problem) for end in ("", "_first", *(f"_{s}" for s in steps))]
+    sizes = {"flat": ("n",), "rows": ("n", "outer"), "columns": ("n", "outer", "inner"), "ragged": ("outer",)}[layout]
+    return (*given, *("offsets",) * problem.is_ragged, *sizes)
+
+
+def place_arguments(problem: Problem) -> tuple[str, ...]:
+    """The arguments that say how many results there are and where they go, after `out`."""
+    return {"flat": (), "rows": ("out_outer",), "columns": ("out_outer", "out_inner"), "ragged": ("out_outer",)}[
+        problem.layout
+    ]
+
+
+def finish_arguments(problem: Problem) -> tuple[str, ...]:
+    """What the last step reads beside the state: the number of elements, `ddof`, an initial value."""
+    op = operator_of(problem)
+    text = " ".join(op.finish)
+    reads_count = "count" in text and not counts_elements(problem, op)
+    return ("n",) * reads_count + ("ddof",) * ("ddof" in text) + ("initial",) * problem.is_seeded
+
+
+def result_sizes(problem: Problem) -> tuple[str, ...]:
+    """The sizes that an entry point needs to know the results, where it does not walk over elements."""
+    return {"flat": (), "rows": ("outer",), "columns": ("outer", "inner"), "ragged": ("outer",)}[problem.layout]
 
 
 def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device) -> Plan:
-    """The launches and sizes for exactly this number of elements."""
-    op, dtype, combine = operator_named(problem.op), dtype_named(problem.dtype), COMBINES[config.combine]
-    tile = config.block * config.items * config.vector
-    tiles = max(1, -(-problem.n // tile))
-    blocks = tiles if config.walk == "tile" else min(tiles, config.blocks_per_cu * device.compute_units)
-    per_cluster = config.cluster if is_read("cluster", config) else 1
-    blocks = -(-blocks // per_cluster) * per_cluster
-    _, state_bytes = state_layout(op, problem.accumulate)
-    partials = max(1, blocks // per_cluster) if combine.partials else 0
+    """The launches and sizes for exactly these numbers of elements and results."""
+    combine, team = COMBINES[config.combine], team_of(config)
+    tile = team * config.items * config.vector
+    parts = parts_of(problem, config, device)
+    blocks = _blocks(problem, config, device, parts)
+    split = is_split(problem, config)
+    per_cluster = config.cluster if split and is_read("cluster", config) else 1
+    _, state_bytes = state_layout(problem)
+    partials = problem.results * max(1, parts // per_cluster) if combine.partials and split else 0
     lanes = lanes_of(config, dialect, device)
-    ranks = per_cluster if is_read("cluster", config) else 0
-    lds_bytes = state_bytes * (make_meet("", config.block, config, lanes).slots + ranks) + (4 if combine.counter else 0)
-    if combine.after:
-        lds_bytes = max(lds_bytes, state_bytes * make_meet("", config.second_block, config, lanes).slots)
-    names = entry_names(problem, config)
-    scratch = ("partials",) * combine.partials + ("counter",) * combine.counter
-    launches = [Launch(names.main, blocks, config.block, ("data", "first", "n", *scratch, "out"))]
-    if combine.before and blocks > 1:
-        launches.insert(0, Launch(names.before, 1, 1, ("out",)))
-    if combine.after and blocks > 1:
-        launches.append(Launch(names.after, 1, config.second_block, ("partials", "blocks", "out")))
+    lds_bytes = state_bytes * make_meet("", config.block, team, config, lanes).slots
+    if split:
+        ranks = per_cluster if is_read("cluster", config) else 0
+        lds_bytes += state_bytes * ranks + (4 if combine.counter else 0)
+    if split and combine.after:
+        second = make_meet("", config.second_block, config.second_block, config, lanes)
+        lds_bytes = max(lds_bytes, state_bytes * second.slots)
     return Plan(
         tile=tile,
         blocks=blocks,
-        launches=tuple(launches),
+        parts=parts,
+        launches=_launches(problem, config, combine, parts, blocks),
         state_bytes=state_bytes,
         partials_bytes=partials * state_bytes,
-        counter_bytes=4 if combine.counter else 0,
+        counter_bytes=4 * _groups(problem, config) if combine.counter and split else 0,
         lds_bytes=lds_bytes,
-        depth=_depth(problem.n, config, tile, blocks, dtype.bytes),
+        depths=_depths(problem, config, tile, parts),
     )
 
 
-def _depth(n: int, config: Config, tile: int, blocks: int, element_bytes: int) -> int:
-    """Merges on the longest way from an element to the result, head and tail included."""
-    tiles_each = -(-n // (tile * blocks)) + 1
-    chain = -(-(config.items * config.vector) // config.accumulators) * tiles_each
-    ragged = 2 + -(-tile // config.block) + 16 // element_bytes
+def parts_of(problem: Problem, config: Config, device: Device) -> int:
+    """How many blocks share a result."""
+    if problem.layout != "flat":
+        return config.split
+    tiles = max(1, -(-problem.n // (config.block * config.items * config.vector)))
+    parts = tiles if config.walk == "tile" else min(tiles, config.blocks_per_cu * device.compute_units)
+    per_cluster = config.cluster if is_read("cluster", config) else 1
+    return -(-parts // per_cluster) * per_cluster
+
+
+def _groups(problem: Problem, config: Config) -> int:
+    """How many groups of results blocks take one after the other."""
+    return -(-problem.results // (config.block // team_of(config)))
+
+
+def _blocks(problem: Problem, config: Config, device: Device, parts: int) -> int:
+    """Blocks in the main launch: few enough for any device, since they take one group of results after the other."""
+    if problem.layout == "flat":
+        return parts
+    most = config.blocks_per_cu * device.compute_units
+    return parts * min(_groups(problem, config), max(1, most // parts))
+
+
+def main_arguments(problem: Problem, config: Config) -> tuple[str, ...]:
+    """The arguments of the main launch."""
+    combine, walk, split = COMBINES[config.combine], walk_arguments(problem), is_split(problem, config)
+    scratch = ("partials",) * combine.partials + ("counter",) * combine.counter if split else ()
+    runtime = ("parts",) * (split and problem.layout != "flat")
+    finish = tuple(name for name in finish_arguments(problem) if name not in walk)
+    return (*walk, *runtime, *scratch, "out", *place_arguments(problem), *finish)
+
+
+def before_arguments(problem: Problem) -> tuple[str, ...]:
+    """The arguments of a launch that starts the results."""
+    return (*result_sizes(problem), "out", *place_arguments(problem), *finish_arguments(problem))
+
+
+def after_arguments(problem: Problem) -> tuple[str, ...]:
+    """The arguments of a launch that ends the results."""
+    return ("partials", "parts", *before_arguments(problem))
+
+
+def _launches(problem: Problem, config: Config, combine: Combine, parts: int, blocks: int) -> tuple[Launch, ...]:
+    names, several = entry_names(problem, config), is_split(problem, config) and parts > 1
+    launches = [Launch(names.main, blocks, config.block, main_arguments(problem, config))]
+    if several and combine.before:
+        block = 1 if problem.layout == "flat" else config.block
+        grid = min(-(-problem.results // block), blocks)
+        launches.insert(0, Launch(names.before, grid, block, before_arguments(problem)))
+    if several and combine.after:
+        grid = min(problem.results, blocks)
+        launches.append(Launch(names.after, grid, config.second_block, after_arguments(problem)))
+    return tuple(launches)
+
+
+def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
+    """Roundings on the longest way from an element to the result, head and tail included."""
+    chain = -(-(config.items * config.vector) // config.accumulators) - 1 + (config.accumulators - 1).bit_length()
+    tiles_each = -(-problem.n // (tile * parts)) + 1
+    ragged = 2 + -(-tile // team_of(config)) + 16 // dtype_named(problem.dtype).bytes
     combine = COMBINES[config.combine]
-    last = config.second_block if combine.after else config.block
+    last = config.second_block if combine.after else team_of(config)
     trees = config.accumulators + 2 * config.block.bit_length() + 8
-    together = blocks if combine.in_turn else -(-blocks // last) + 2 * last.bit_length()
-    return chain + ragged + trees + together
+    together = parts if combine.in_turn else -(-parts // last) + 2 * last.bit_length()
+    full = chain + tiles_each + ragged + trees + together
+    if problem.is_compensated or not keeps_losses(operator_of(problem), problem.accumulate):
+        return Depths(0 if problem.is_compensated else full, full)
+    # Atomics add finished values, so every block may round once more.
+    return Depths(chain + (parts if combine.in_turn and parts > 1 and is_split(problem, config) else 0), full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,131 +271,9 @@ class EntryNames:
 
 def entry_names(problem: Problem, config: Config) -> EntryNames:
     """The names of the entry points."""
-    main, combine = f"redtune_{problem.op}_{problem.dtype}", COMBINES[config.combine]
+    main = f"redtune_{problem.op}_{problem.dtype}"
+    if problem.layout != "flat":
+        main += f"_{problem.layout}"
+    combine = COMBINES[config.combine]
     before = f"{main}_{combine.before}" if combine.before else ""
     return EntryNames(main, before, f"{main}_{combine.after}" if combine.after else "")
-
-
-def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Text:
-    """Everything the templates read. `output` is "value", or "state" for a kernel that leaves its state unfinished."""
-    op, dtype, combine = operator_named(problem.op), dtype_named(problem.dtype), COMBINES[config.combine]
-    result = result_type(op, dtype)
-    names = entry_names(problem, config)
-    lanes = lanes_of(config, dialect, device)
-    meets = [make_meet("meet_block", config.block, config, lanes)]
-    if combine.after:
-        meets.append(make_meet("meet_second", config.second_block, config, lanes))
-    state, state_bytes = _spell_state(op, problem.accumulate, dialect, device.arch)
-    words = _words(dialect, problem.accumulate, device.arch)
-    # A float that no register holds is rounded on its way out.
-    narrows = result if dtype_named(result).kind == "float" and dtype_named(result).register != result else ""
-    finish = spell(op.finish, words, {})
-    value_type = dialect.types[problem.accumulate]
-    result_spelled = dialect.types[result]
-    used = " ".join(field.merge for field in state)
-    return Text(
-        dialect=dialect.name,
-        arch=device.arch,
-        main=names.main,
-        before=names.before,
-        after=names.after,
-        command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
-        constants=_constants(config, lanes),
-        choices=tuple(
-            Choice(name, getattr(config, name), help_of(name))
-            for name, field in KNOBS.items()
-            if isinstance(field.default, str) and is_read(name, config)
-        ),
-        index_type=dialect.types["int64"],
-        address_type=dialect.address_type,
-        raw_type=dialect.raw[config.vector * dtype.bytes],
-        raw_words=_RAW_WORDS[config.vector * dtype.bytes],
-        raw_bits=config.vector * dtype.bytes * 8,
-        element_type=dialect.types[problem.dtype],
-        value_type=value_type,
-        result_type=result_spelled,
-        result_dtype=result,
-        out_type="result_t" if output == "value" else "State",
-        store="finish" if output == "value" else "",
-        narrows=narrows,
-        register_dtypes=tuple(sorted({problem.accumulate, *(f.dtype for f in state)})),
-        state=state,
-        state_bytes=state_bytes,
-        bits_type=dialect.types["uint32" if state_bytes == 4 else "uint64"],
-        wins=spell(op.wins, words, {}) if op.wins else "",
-        finish=f"narrow({finish})"
-        if narrows
-        else (finish if result_spelled == value_type else f"(result_t)({finish})"),
-        uses_index=any(text == "i" for text in op.lift),
-        meets=tuple(meets),
-        joins=config.wave // lanes,
-        asks_wave=is_read("wave", config),
-        lane_mask=dialect.lane_mask,
-        counts=combine.counter,
-        cluster=config.cluster if is_read("cluster", config) else 0,
-        nan_intrinsics=tuple(d for d in ("max", "min") if f"{d}_nan(" in used),
-        native_atomic=_native_atomic(op, problem.accumulate, state, dialect),
-    )
-
-
-def _words(dialect: Dialect, accumulate: str, arch: str) -> dict[str, str]:
-    dtype = dtype_named(accumulate)
-    return {**c_words(dtype), **dialect.words(dtype, arch)}
-
-
-def _spell_state(op: Operator, accumulate: str, dialect: Dialect, arch: str) -> tuple[tuple[Field, ...], int]:
-    words = _words(dialect, accumulate, arch)
-    limits = c_limits(dialect, dtype_named(accumulate))
-    names = {**limits, "no_index": f"{NO_INDEX}{dialect.suffix_64}"}
-    rows, size = state_layout(op, accumulate)
-    spelled = []
-    for k, (name, dtype, offset) in enumerate(rows):
-        lift = spell(op.lift[k], words, names)
-        if dtype == UNSIGNED.get(accumulate):
-            lift = f"({dialect.types[dtype]})({lift})"
-        spelled.append(
-            Field(
-                name=name,
-                dtype=dtype,
-                type=dialect.types[dtype],
-                offset=offset,
-                identity=spell(op.identity[k], words, names),
-                lift=lift,
-                merge=spell(op.merge[k], words, names),
-                ptx=_PTX[dtype][0],
-                ptx_letter=_PTX[dtype][1],
-            )
-        )
-    return tuple(spelled), size
-
-
-def _native_atomic(op: Operator, accumulate: str, state: tuple[Field, ...], dialect: Dialect) -> str:
-    """The language's own atomic for the operator, where it means the same: NaN and rounding included."""
-    if len(state) != 1:
-        return ""
-    spelling = dialect.atomics.get((op.native, state[0].dtype), "")
-    return spelling.format(type=state[0].type, value=f"s.{state[0].name}")
-
-
-def _constants(config: Config, lanes: int) -> tuple[Constant, ...]:
-    rows = [
-        Constant(name.upper(), getattr(config, name), help_of(name))
-        for name, field in KNOBS.items()
-        if isinstance(field.default, int) and is_read(name, config) and name != "blocks_per_cu"
-    ]
-    if config.exchange != "lds":
-        rows.append(Constant("LANES", lanes, "of them issue together and meet by shuffles"))
-    rows.append(Constant("TILE", config.block * config.items * config.vector, "elements a block folds at once"))
-    return tuple(rows)
-
-
-def _command(problem: Problem, config: Config, device: Device) -> str:
-    """The command line that writes this kernel again."""
-    default = settled(Config())
-    given = (f.name for f in fields(config) if is_read(f.name, config))
-    fixes = [
-        f"--fix {name}={getattr(config, name)}" for name in given if getattr(config, name) != getattr(default, name)
-    ]
-    words: list[Any] = ["redtune show --source", f"--op {problem.op}", f"--dtype {problem.dtype}"]
-    words += [f"--backend {device.backend}", f"--arch {device.arch}", *fixes]
-    return " ".join(words)

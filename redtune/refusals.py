@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from redtune.combine import COMBINES
-from redtune.config import KNOBS, Config, Value, choices, is_read, own_refusals, settled
+from redtune.config import (
+    KNOBS,
+    Config,
+    Value,
+    choices,
+    WHOLE_BLOCK,
+    default_of,
+    is_read,
+    own_refusals,
+    settled,
+    team_of,
+)
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
-from redtune.operators import OPERATORS
+from redtune.operators import keeps_losses, operator_of, result_of
 from redtune.plan import make_plan
 from redtune.types import Device, Problem
 
 MAX_LOAD_BYTES = 16
 # More blocks than this only cost scratch and a longer last fold: 2^22 partials of 16 bytes are 64 MiB.
 MAX_BLOCKS = 1 << 22
+MAX_SCRATCH_BYTES = 1 << 30
+# Float additions in a row within a tile. With the trees around them, so many keep a sum of positive float32 values
+# within 1e-6 of the exact one; from tile to tile nothing is lost.
+MAX_CHAIN = 8
+IDLE_COMBINE = {"combine": "two_pass", "second_block": default_of("second_block")}
 
 
 def refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> list[str]:
@@ -24,7 +40,7 @@ def refusals(config: Config, problem: Problem, dialect: Dialect, device: Device)
 
 
 def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> Iterator[str]:
-    op, dtype = OPERATORS[problem.op], dtype_named(problem.dtype)
+    op, dtype = operator_of(problem), dtype_named(problem.dtype)
     if config.block > device.max_block:
         yield f"block {config.block} is more than the {device.max_block} threads {device.name} allows"
     if is_read("second_block", config) and config.second_block > device.max_block:
@@ -33,6 +49,15 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
     if load > MAX_LOAD_BYTES:
         yield f"vector {config.vector} of {dtype.name} is a load of {load} bytes; at most {MAX_LOAD_BYTES}"
         return
+    if dtype.parts > 1 and config.vector == 1 and config.hint != default_of("hint"):
+        yield f"hint {config.hint} needs loads of more than one {dtype.name}, which may lie at any multiple of a part"
+    chain = -(-(config.items * config.vector) // config.accumulators)
+    if chain > MAX_CHAIN and keeps_losses(op, problem.accumulate) and not problem.is_compensated:
+        yield f"{chain} float additions in a row lose too much; at most {MAX_CHAIN}, so use more accumulators"
+    if problem.layout == "flat":
+        yield from _flat_refusals(config)
+    else:
+        yield from _layout_refusals(config, problem)
     yield from dialect.refusals(config, problem, op, device)
     yield from COMBINES[config.combine].refusals(config, problem, op, device)
     plan = make_plan(problem, config, dialect, device)
@@ -40,12 +65,41 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
         yield f"{plan.lds_bytes} bytes of shared memory are more than the {device.lds_bytes} of {device.name}"
     if plan.blocks > MAX_BLOCKS:
         yield f"walk {config.walk} would start {plan.blocks} blocks; at most {MAX_BLOCKS}"
+    scratch = plan.partials_bytes + plan.counter_bytes
+    if scratch > MAX_SCRATCH_BYTES:
+        yield f"split {config.split} would leave {scratch / 2**20:.0f} MiB between blocks; at most 1024"
+
+
+def _flat_refusals(config: Config) -> Iterator[str]:
+    for name in ("team", "split"):
+        if getattr(config, name) != default_of(name):
+            yield f"{name} {getattr(config, name)} is for rows and columns; a flat reduction leaves it at {default_of(name)}"
+
+
+def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:
+    if config.walk == "tile":
+        yield f"walk tile is for flat reductions; {problem.layout} take their tiles in stride or chunk"
+    if config.split == 1:
+        # Nothing meets, so that the knobs of how blocks meet change nothing.
+        for name, value in IDLE_COMBINE.items():
+            if getattr(config, name) != value:
+                yield f"{name} {getattr(config, name)} has no effect where split is 1; leave it at {value}"
+    elif config.team == 1:
+        yield f"split {config.split} needs more than the one thread of team 1"
+    if config.team != WHOLE_BLOCK and is_read("tree", config) and config.tree == "unrolled":
+        yield "tree unrolled needs the whole block as its team"
+    if problem.layout != "columns":
+        return
+    if config.vector > 1:
+        yield f"vector {config.vector} needs neighbouring elements, and those of columns are not"
+    if config.team != 1 and config.exchange != "lds" and team_of(config) != config.block:
+        yield f"exchange {config.exchange} needs the threads of a team next to each other; in columns use lds or team 1"
 
 
 def problem_refusal(problem: Problem, device: Device) -> str:
     """Why no config at all can run for the problem on the device, or nothing."""
-    needed = {problem.dtype, problem.accumulate}
-    if "float64" in needed and "fp64" not in device.features:
+    needed = {problem.dtype, problem.accumulate, result_of(problem)}
+    if needed & {"float64", "complex128"} and "fp64" not in device.features:
         return f"{device.name} has no float64; choose another dtype or device"
     return ""
 

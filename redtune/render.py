@@ -12,8 +12,9 @@ import jinja2
 
 from redtune.config import Config
 from redtune.dialect import Dialect
-from redtune.operators import operator_named
-from redtune.plan import make_plan, make_text
+from redtune.operators import operator_of
+from redtune.plan import make_plan
+from redtune.text import make_text
 from redtune.types import Device, Kernel, Problem
 
 
@@ -53,7 +54,7 @@ def render(problem: Problem, config: Config, dialect: Dialect, device: Device, o
     written = (
         _environment()
         .get_template("kernel.jinja")
-        .render(problem=problem, config=config, op=operator_named(problem.op), plan=text)
+        .render(problem=problem, config=config, op=operator_of(problem), plan=text)
     )
     source = re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"  # parts that are not there leave no gap
     flags = dialect.flags(config, device.arch)

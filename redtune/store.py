@@ -82,8 +82,13 @@ def bucket_of(n: int) -> int:
 def file_name(problem: Problem, temperature: str, bucket: int | None = None) -> str:
     """The file of a problem in the folder of an architecture."""
     size = bucket_of(problem.n) if bucket is None else bucket
-    layout = "flat" if problem.outer == problem.inner == 1 else "rows" if problem.inner == 1 else "columns"
-    parts = (problem.op, problem.dtype, problem.accumulate, layout, f"2p{size}", problem.determinism, temperature)
+    name = problem.op + (f"+{zlib.crc32(problem.custom.encode()):08x}" if problem.custom else "")
+    running = problem.accumulate + "+compensated" * problem.is_compensated
+    shape = "" if problem.layout == "flat" else f"{bucket_of(problem.outer)}x{bucket_of(problem.inner)}x"
+    flags = "".join(f"+{flag}" for flag in ("masked", "seeded") if getattr(problem, f"is_{flag}"))
+    running += f"+{problem.result}" if problem.result else ""
+    parts = [name, problem.dtype, running, problem.layout + flags]
+    parts += [f"{shape}2p{size}", problem.determinism, temperature]
     return "-".join(map(plain, parts)) + ".yaml"
 
 

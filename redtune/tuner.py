@@ -14,10 +14,10 @@ from redtune import store
 from redtune.clock import is_time, paired_ratio, summary
 from redtune.config import Config, Value
 from redtune.defaults import default_config, starting_points
-from redtune.dtypes import dtype_named
 from redtune.errors import RedtuneError
 from redtune.lab import Compiled, FinalistWrong, Finals, Lab
 from redtune.outcome import Finalist, Progress, Report, gigabytes_per_second
+from redtune.plan import read_bytes
 from redtune.process import WorkerDied, WorkerTimedOut
 from redtune.proposals import Proposals
 from redtune.render import render, templates_digest
@@ -69,7 +69,7 @@ class Search:
         self.proposals = Proposals(self.space, name, sampler, seed, storage)
         self.default = default_config(problem, self.lab.dialect, device)
         self.found = store.lookup(problem, self.lab.dialect, device, self.temperature)
-        self.data_bytes = problem.n * dtype_named(problem.dtype).bytes
+        self.data_bytes = read_bytes(problem)
         self.ceiling: Timing | None = None
         self.report = Report(problem, device, self.found.origin, len(self.proposals.known), self.temperature)
         self.report.trials = list(self.proposals.known.values())
@@ -78,7 +78,11 @@ class Search:
         """Trials belong together when nothing that changes their time differs, whatever name the user gives them."""
         parts = [given] if given else []
         parts += [self.device.name, self.device.toolchain, self.device.driver, templates_digest()]
-        parts += [store.file_name(self.problem, self.temperature), str(self.problem.n), str(store.format_number())]
+        parts += [
+            store.file_name(self.problem, self.temperature),
+            f"{self.problem.outer}x{self.problem.n}x{self.problem.inner}",
+            str(store.format_number()),
+        ]
         parts += [f"{name}={value}" for name, value in sorted(fixed.items())]
         return " | ".join(parts)
 

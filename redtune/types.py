@@ -37,7 +37,11 @@ DETERMINISMS = ("any", "run-to-run")
 class Problem:
     """What is to be reduced: `outer` x `n` x `inner` elements, `n` of them into one. Flat: outer = inner = 1.
 
-    `accumulate` is the dtype of the running value, `determinism` what is promised about repeated runs.
+    `accumulate` is the dtype of the running value (of a part, for complex numbers), `is_compensated` whether every
+    addition keeps what it loses, `determinism` what is promised about repeated runs. `result` is the dtype of the
+    results, numpy's choice where it is empty. `is_strided`: reduced elements are not next to each other. `is_ragged`:
+    the rows are of different lengths, `n` the mean of them. `is_masked`: elements count where a mask says so.
+    `is_seeded`: an initial value takes part. `custom` holds the definition of an operator that is not redtune's own.
     """
 
     op: str
@@ -47,6 +51,27 @@ class Problem:
     outer: int = 1
     inner: int = 1
     determinism: str = "any"
+    result: str = ""
+    is_compensated: bool = False
+    is_strided: bool = False
+    is_ragged: bool = False
+    is_masked: bool = False
+    is_seeded: bool = False
+    custom: str = ""
+
+    @property
+    def layout(self) -> str:
+        """How the reduced elements lie: "flat", "rows", "columns" or "ragged"."""
+        if self.is_ragged:
+            return "ragged"
+        if self.is_strided or self.inner > 1:
+            return "columns"
+        return "rows" if self.outer > 1 else "flat"
+
+    @property
+    def results(self) -> int:
+        """How many results there are."""
+        return self.outer * self.inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +97,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of one entry point. `args` names buffers (`data`, `partials`, `counter`, `out`) or the integers
-    `first` (offset of the first element) and `n` (how many elements)."""
+    """One launch of one entry point. `args` names its arguments: buffers (`data`, `other`, `mask`, `offsets`,
+    `partials`, `counter`, `out`), the number `initial`, or integers (sizes and strides, in elements)."""
 
     entry: str
     grid: int
@@ -187,7 +212,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return kind(data)
     if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
         return float(data)
-    if kind in (int, str) and type(data) is kind:
+    if kind in (int, str, bool) and type(data) is kind:
         return data
     raise UsageError(f"{where} cannot be {reprlib.repr(data)}")
 

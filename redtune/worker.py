@@ -94,13 +94,14 @@ class Station:
         from redtune.data import full_size
         from redtune.dtypes import dtype_named
         from redtune.judge import Judge
-        from redtune.operators import operator_named
+        from redtune.operators import operator_of
+        from redtune.plan import read_bytes
 
         device, session = self.opened.device, self.opened.session
         problem = from_json(Problem, job["problem"])
         dtype = dtype_named(problem.dtype)
-        copies = copies_for(device, problem.n * dtype.bytes, job["is_cold"])
-        full = full_size(operator_named(problem.op), dtype, problem.n, copies, job["seed"])
+        copies = copies_for(device, read_bytes(problem), job["is_cold"])
+        full = full_size(operator_of(problem), dtype, problem.n * problem.results, copies, job["seed"])
         hosts = [dataset.raw for dataset in full]
         data = [session.upload(raw) for raw in hosts]
         self._inputs = Inputs(problem, data, hosts, Judge(session, problem, full, data, job["seed"]))
@@ -111,18 +112,18 @@ class Station:
         return kernel, self.opened.session.load(kernel, base64.b64decode(job["binary"]))
 
     def _bench(self, job: dict[str, Any]) -> Bench:
-        from redtune.data import WINDOW
         from redtune.judge import Bench
 
         kernel, program = self._load(job)
         problem, opened = self.made.problem, self.opened
         bench = Bench(opened.session, opened.backend.dialect, opened.device, problem, kernel.config, program)
-        bench.prepare(max(problem.n, WINDOW))
+        bench.prepare(self.made.judge.shapes(), self.made.judge.result.bytes)
         return bench
 
     def _calls(self, bench: Bench) -> list[Call]:
         """The same reduction of each of the rotating inputs."""
-        return [bench.bind(data, 0, self.made.problem.n) for data in self.made.data]
+        whole = self.made.judge.whole
+        return [bench.bind(data, whole, whole.size) for data in self.made.data]
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges one candidate, and times it if it is right."""
@@ -159,7 +160,7 @@ class Station:
 
         session, (kernel, program) = self.opened.session, self._load(item)
         scratch = session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
-        values = {"first": 0, "n": kernel.problem.n, "partials": scratch, "out": scratch}
+        values = {"data_first": 0, "n": kernel.problem.n, "partials": scratch, "out": scratch}
         main = [launch for launch in kernel.launches if "data" in launch.args]
         return [session.bind(program, main, values | {"data": data}) for data in buffers]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redtune.backends import Call, Replay
 from redtune.clock import sampler
-from redtune.config import Config, is_read
+from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
@@ -35,7 +35,7 @@ def _arch_number(arch: str) -> int:
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if config.hint == "no_allocate" and "no_allocate" not in device.features:
         yield f"hint no_allocate needs sm_80 or newer, not {device.arch}"
-    if config.exchange == "redux":
+    if is_read("exchange", config) and config.exchange == "redux":
         fields = [field_type(kind, problem.accumulate) for _, kind in op.state]
         if "redux" not in device.features:
             yield f"exchange redux needs sm_80 or newer, not {device.arch}"
@@ -43,7 +43,9 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
             yield f"exchange redux needs a state of one 32-bit integer, and {op.name} of {problem.dtype} has {fields}"
         if config.wave > LANES:
             yield f"exchange redux reduces {LANES} lanes, not {config.wave}"
-    if config.exchange == "shuffle" and config.wave > LANES:
+        if team_of(config) < LANES:
+            yield f"exchange redux reduces {LANES} lanes, not a team of {team_of(config)}"
+    if config.exchange == "shuffle" and config.wave > LANES and team_of(config) > LANES:
         widest = max(config.block, config.second_block if is_read("second_block", config) else 0)
         if widest // config.wave > NAMED_BARRIERS:
             tails = widest // config.wave
@@ -65,13 +67,17 @@ DIALECT = Dialect(
         "bfloat16": "unsigned short",
         "float32": "float",
         "float64": "double",
+        "bool": "unsigned char",
         "int8": "signed char",
         "uint8": "unsigned char",
+        "int16": "short",
+        "uint16": "unsigned short",
         **_ATOMIC_TYPES,
     },
     suffix_64="LL",
     raw={1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"},
     infinity={"float32": "__int_as_float(0x7f800000)", "float64": "__longlong_as_double(0x7ff0000000000000LL)"},
+    nan={"float32": "__int_as_float(0x7fc00000)", "float64": "__longlong_as_double(0x7ff8000000000000LL)"},
     hardware_wave=lambda config, device: LANES,
     refusals=_refusals,
     lane_mask="0xffffffffu",
@@ -83,6 +89,11 @@ DIALECT = Dialect(
         **{("add", d): "atomicAdd(({type} *)out, {value})" for d in ("uint32", "uint64")},
         **{("max", d): "atomicMax(({type} *)out, {value})" for d in _ATOMIC_TYPES},
         **{("min", d): "atomicMin(({type} *)out, {value})" for d in _ATOMIC_TYPES},
+        **{
+            (bits, d): f"atomic{bits.capitalize()}(({{type}} *)out, {{value}})"
+            for bits in ("and", "or", "xor")
+            for d in ("int32", "uint32", "uint64")
+        },
     },
 )
 

@@ -33,7 +33,7 @@ def _hardware_wave(config: Config, device: Device) -> int:
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if config.hint == "no_allocate":
         yield "hint no_allocate has no spelling in HIP; streaming has"
-    if config.exchange == "redux":
+    if is_read("exchange", config) and config.exchange == "redux":
         yield "exchange redux is an NVIDIA instruction"
 
 
@@ -49,6 +49,7 @@ DIALECT = Dialect(
         16: "unsigned int __attribute__((ext_vector_type(4)))",
     },
     infinity={"float32": "__builtin_inff()", "float64": "__builtin_inf()"},
+    nan={"float32": '__builtin_nanf("")', "float64": '__builtin_nan("")'},
     hardware_wave=_hardware_wave,
     refusals=_refusals,
     # HIP has no max and min on signed 64-bit integers; a loop over compare-and-swap stands in.

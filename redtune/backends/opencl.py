@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redtune.backends import Call
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
+from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.operators import Operator
 from redtune.types import Device, Kernel, Launch, Problem
@@ -27,11 +28,12 @@ INTEL_RUNTIME = "intel-opencl-rt", "libintelocl.so"
 WAVES = (32, 64)
 # A CPU's compiler turns every lane of a sub-group into vector code: longer folds compile for minutes and run no faster.
 CPU_UNROLLED = 32
+CPU_STREAMED = 4  # Intel's compiler crashes on narrower streaming loads
 ORDER_ACQ_REL, SCOPE_DEVICE = 1 << 1, 1 << 5
 
 
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
-    if config.exchange == "redux":
+    if is_read("exchange", config) and config.exchange == "redux":
         yield "exchange redux is an NVIDIA instruction"
     if is_read("wave", config) and config.exchange != "redux":
         if config.wave not in device.waves:
@@ -46,6 +48,9 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
         yield f"{product} unrolls {unrolled} elements; at most {CPU_UNROLLED} on a CPU"
     if config.hint == "streaming" and "nontemporal" not in device.features:
         yield f"hint streaming needs a compiler built on clang, which {device.name} does not show"
+    load = config.vector * dtype_named(problem.dtype).bytes
+    if config.hint == "streaming" and device.kind == "cpu" and (load < CPU_STREAMED or problem.is_masked):
+        yield f"hint streaming needs loads of at least {CPU_STREAMED} bytes on a CPU, not {load}"
 
 
 _ATOMICS_32 = {"int32": "int", "uint32": "uint"}
@@ -58,14 +63,18 @@ DIALECT = Dialect(
         "bfloat16": "ushort",
         "float32": "float",
         "float64": "double",
+        "bool": "uchar",
         "int8": "char",
         "uint8": "uchar",
+        "int16": "short",
+        "uint16": "ushort",
         **_ATOMICS_32,
         **_ATOMICS_64,
     },
     suffix_64="L",
     raw={1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"},
     infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
+    nan={"float32": "NAN", "float64": "(double)NAN"},
     hardware_wave=lambda config, device: config.wave,
     refusals=_refusals,
     atomics={

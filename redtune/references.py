@@ -1,0 +1,183 @@
+"""What the right answers are, and how far a correct kernel may be from them: numpy, in more precision than any kernel.
+
+A reference takes the values of one input (or two) with the reduced axis last. An operator that rounds brings
+`measures` (what its error is proportional to, per result) and `bound` (the largest error those allow a kernel whose
+fold has the given depths). `u` is the unit roundoff of the accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Reference = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """Roundings on the longest way from an element to the result: within one tile, and in all. Sums keep what they
+    lose from tile to tile, so for them `chain` is what counts."""
+
+    chain: int
+    full: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far a result may be from the reference. `measures(*inputs)` gives arrays, one entry per result each;
+    `bound(measures, depths, u)` the largest error. `rounds` says that even whole numbers do not come out exact."""
+
+    measures: Callable[..., tuple[Any, ...]]
+    bound: Callable[[tuple[Any, ...], Depths, float], Any]
+    rounds: bool = False
+
+
+def wide(values: Any) -> Any:
+    """The values in the widest float or complex type there is; integers as they are."""
+    import numpy as np
+
+    kinds = {"f": np.longdouble, "c": np.clongdouble}
+    return values.astype(kinds[values.dtype.kind]) if values.dtype.kind in kinds else values
+
+
+def real(values: Any) -> Any:
+    """The values as extended floats, integers too."""
+    import numpy as np
+
+    return values.astype(np.clongdouble if values.dtype.kind == "c" else np.longdouble)
+
+
+def total(values: Any) -> Any:
+    """The sum: floats in extended precision, integers wrapping at 64 bits."""
+    import numpy as np
+
+    if values.dtype.kind == "f":
+        return values.astype(np.float64).sum(axis=-1, dtype=np.longdouble)
+    return wide(values).sum(axis=-1)
+
+
+def product(values: Any) -> Any:
+    """The product: floats in extended precision, integers wrapping at 64 bits."""
+    return wide(values).prod(axis=-1)
+
+
+def dot(x: Any, y: Any) -> Any:
+    """The sum of products, integers wrapping at 64 bits."""
+    import numpy as np
+
+    if x.dtype.kind in "biu":
+        as_64 = np.uint64 if x.dtype.kind == "u" else np.int64
+        return (x.astype(as_64) * y.astype(as_64)).sum(axis=-1)
+    return (wide(x) * wide(y)).sum(axis=-1)
+
+
+def squares(values: Any) -> Any:
+    """The sum of squares, integers wrapping at 64 bits."""
+    return dot(values, values)
+
+
+def norm(values: Any) -> Any:
+    """The Euclidean norm, in a range that no square leaves."""
+    import numpy as np
+
+    return np.sqrt((real(values) ** 2).sum(axis=-1))
+
+
+def log_of_sum(values: Any) -> Any:
+    """log(sum(exp(x))) with the largest value taken out."""
+    import numpy as np
+
+    x = real(values)
+    top = x.max(axis=-1)
+    # Where the largest is infinite it is the answer; shifting by it would give NaN.
+    shift = np.where(np.isinf(top), 0, top)
+    return np.log(np.exp(x - shift[..., None]).sum(axis=-1)) + shift
+
+
+def nan_extreme(name: str, fill: float) -> Reference:
+    """max or min over what is not NaN; NaN where nothing else is."""
+
+    def reference(values: Any) -> Any:
+        import numpy as np
+
+        if values.dtype.kind != "f":
+            return getattr(np, name)(values, axis=-1)
+        is_nan = np.isnan(values)
+        found = getattr(np, name)(np.where(is_nan, values.dtype.type(fill), values), axis=-1)
+        return np.where(is_nan.all(axis=-1), np.nan, found)
+
+    return reference
+
+
+def without_nan(values: Any) -> Any:
+    """The values with zero in place of NaN."""
+    import numpy as np
+
+    return np.where(np.isnan(values), values.dtype.type(0), values) if values.dtype.kind == "f" else values
+
+
+# --- what errors are proportional to, and their bounds ------------------------------------------------------------------
+
+
+def magnitude(*inputs: Any) -> tuple[Any, ...]:
+    """The sum of the absolute values of the terms."""
+    import numpy as np
+
+    terms = np.abs(real(inputs[0]))
+    for other in inputs[1:]:
+        terms = terms * np.abs(real(other))
+    return (terms.sum(axis=-1),)
+
+
+SUM = Tolerance(magnitude, lambda m, d, u: (d.chain + 2) * u * m[0])
+DOT = Tolerance(magnitude, lambda m, d, u: (2 * d.chain + 4) * u * m[0])
+SQUARES = Tolerance(lambda x: magnitude(x, x), lambda m, d, u: (d.chain + 4) * u * m[0])
+NAN_SUM = Tolerance(lambda x: magnitude(without_nan(x)), SUM.bound)
+MEAN = Tolerance(lambda x: (magnitude(x)[0] / x.shape[-1],), lambda m, d, u: (d.chain + 6) * u * m[0], rounds=True)
+NORM = Tolerance(lambda x: (norm(x),), lambda m, d, u: (d.chain + 8) * u * m[0], rounds=True)
+PRODUCT = Tolerance(
+    lambda x: (abs(product(real(x))), x.shape[-1]),
+    # Every one of the n - 1 products rounds once, `full` more meet the identity; a complex one takes four roundings.
+    lambda m, d, u: 4 * (m[1] + d.full) * u * m[0],
+)
+
+
+def _log_measures(values: Any) -> tuple[Any, ...]:
+    import numpy as np
+
+    right = log_of_sum(values)
+    return (np.abs(np.where(np.isfinite(right), right, 0)) + np.abs(np.where(np.isfinite(values), values, 0)).max(-1),)
+
+
+# Each merge may take one exponential (two units in the last place at most) of a rounded difference and one product.
+LOG = Tolerance(_log_measures, lambda m, d, u: u * (8 * (d.full + 2) + 4 * m[0]), rounds=True)
+
+
+def _spread_measures(values: Any) -> tuple[Any, ...]:
+    import numpy as np
+
+    x = real(values)
+    return x.var(axis=-1), np.abs(x.mean(axis=-1)), np.abs(x).max(axis=-1)
+
+
+def _variance_bound(measures: tuple[Any, ...], depths: Depths, u: float) -> Any:
+    """The squares round, and every difference of means carries the rounding of the means themselves."""
+    import numpy as np
+
+    variance, mean, top = measures
+    f = (depths.chain + 8) * u
+    return 4 * f * (variance + mean * np.sqrt(variance)) + (2 * u * (depths.chain + 2) * (mean + u * top)) ** 2
+
+
+def _deviation_bound(measures: tuple[Any, ...], depths: Depths, u: float) -> Any:
+    import numpy as np
+
+    variance = measures[0]
+    off = _variance_bound(measures, depths, u)
+    up, down = np.sqrt(variance + off), np.sqrt(np.maximum(variance - off, 0))
+    return up - down + 4 * u * up
+
+
+VARIANCE = Tolerance(_spread_measures, _variance_bound, rounds=True)
+DEVIATION = Tolerance(_spread_measures, _deviation_bound, rounds=True)

@@ -1,0 +1,381 @@
+"""Plan to words: every spelling the templates choose from. It holds nothing that depends on the number of elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from redtune.combine import COMBINES
+from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of
+from redtune.dialect import Dialect, c_limits, c_words
+from redtune.dtypes import UNSIGNED, dtype_named
+from redtune.expressions import addends, names_in, renamed, spell
+from redtune.operators import NO_INDEX, Operator, operator_of, result_of
+from redtune.plan import (
+    LOST,
+    Meet,
+    counts_elements,
+    entry_names,
+    finish_arguments,
+    is_split,
+    lanes_of,
+    make_meet,
+    operands_of,
+    main_arguments,
+    before_arguments,
+    after_arguments,
+    state_layout,
+)
+from redtune.types import Device, Problem
+
+# Vector words of a load of so many bytes: 32-bit words, or less than one.
+_RAW_WORDS = {1: 0, 2: 0, 4: 1, 8: 2, 16: 4}
+_PTX = {"float32": ("f32", "f"), "float64": ("f64", "d"), "int32": ("s32", "r"), "uint32": ("u32", "r")}
+_PTX |= {"int64": ("s64", "l"), "uint64": ("u64", "l")}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A named number at the head of the kernel."""
+
+    name: str
+    value: int
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A knob that chose code instead of a number."""
+
+    name: str
+    value: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the state, spelled. `keeps` is set for a sum that keeps what it loses, in the field it names."""
+
+    name: str
+    dtype: str
+    type: str
+    offset: int
+    identity: str
+    lift: str
+    merge: str
+    keeps: str
+    addends: tuple[str, str]
+    lost_before: str
+    is_lost: bool
+    ptx: str
+    ptx_letter: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A part of `merge` that has a name."""
+
+    type: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One array that is read in step with the others: its C types and how an element becomes a value."""
+
+    name: str
+    dtype: str
+    element_type: str
+    raw_type: str
+    raw_words: int
+    raw_bits: int
+    suffix: str  # what its types and functions are called by, after the name they have for the first operand
+    is_mask: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What the templates may read as `plan`."""
+
+    dialect: str
+    arch: str
+    layout: str
+    main: str
+    before: str
+    after: str
+    main_args: tuple[str, ...]
+    before_args: tuple[str, ...]
+    after_args: tuple[str, ...]
+    meaning: str
+    shape: str
+    command: str
+    constants: tuple[Constant, ...]
+    choices: tuple[Choice, ...]
+    index_type: str
+    address_type: str
+    operands: tuple[Operand, ...]
+    real_type: str
+    parts: int
+    result_type: str
+    result_part_type: str
+    result_dtype: str
+    out_type: str
+    store: str
+    narrows: str
+    register_dtypes: tuple[str, ...]
+    words_used: tuple[str, ...]
+    state: tuple[Field, ...]
+    state_bytes: int
+    atomic_type: str
+    atomic_bytes: int
+    bits_type: str
+    lets: tuple[Named, ...]
+    finish: tuple[str, ...]
+    finish_args: tuple[str, ...]
+    keeps_losses: bool
+    is_compensated: bool
+    is_masked: bool
+    is_seeded: bool
+    is_split: bool
+    uses_index: bool
+    meets: tuple[Meet, ...]
+    team: int
+    joins: int
+    asks_wave: bool
+    lane_mask: str
+    counts: bool
+    cluster: int
+    nan_intrinsics: tuple[str, ...]
+    native_atomic: str
+
+
+def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Text:
+    """Everything the templates read. `output` is "value", or "state" for a kernel that leaves its state unfinished."""
+    op, combine, split = operator_of(problem), COMBINES[config.combine], is_split(problem, config)
+    result = dtype_named(result_of(problem))
+    names, lanes = entry_names(problem, config), lanes_of(config, dialect, device)
+    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes)]
+    if combine.after and split:
+        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes))
+    words = _words(dialect, problem.accumulate, device.arch)
+    state, state_bytes = _spell_state(problem, op, dialect, words)
+    part = _part_type(result.name)
+    # A float that no register holds is rounded on its way out.
+    narrows = part if dtype_named(part).kind == "float" and dtype_named(part).register != part else ""
+    atomic = state[0].dtype if len([f for f in state if not f.is_lost]) == 1 else "uint64"
+    finish_names = _names(problem, dialect) | {"count": "a.seen" if counts_elements(problem, op) else "n"}
+    return Text(
+        dialect=dialect.name,
+        arch=device.arch,
+        layout=problem.layout,
+        main=names.main,
+        before=names.before,
+        after=names.after,
+        main_args=main_arguments(problem, config),
+        before_args=before_arguments(problem),
+        after_args=after_arguments(problem),
+        meaning=op.meaning,
+        shape=_shape(problem),
+        command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
+        constants=_constants(problem, config, lanes),
+        choices=tuple(
+            Choice(name, getattr(config, name), help_of(name))
+            for name, field in KNOBS.items()
+            if isinstance(field.default, str) and is_read(name, config) and (split or name != "combine")
+        ),
+        index_type=dialect.types["int64"],
+        address_type=dialect.address_type,
+        operands=tuple(_operand(name, problem, config, dialect) for name in operands_of(problem)),
+        real_type=dialect.types[problem.accumulate],
+        parts=dtype_named(problem.dtype).parts,
+        result_type=dialect.types[part] if result.parts == 1 else "",
+        result_part_type=dialect.types[part],
+        result_dtype=result.name,
+        out_type="result_t" if output == "value" else "State",
+        store="finish" if output == "value" else "",
+        narrows=narrows,
+        register_dtypes=tuple(sorted({problem.accumulate, *(f.dtype for f in state)})),
+        words_used=tuple(sorted(_calls(op))),
+        state=state,
+        state_bytes=state_bytes,
+        atomic_type=dialect.types[atomic],
+        atomic_bytes=dtype_named(atomic).bytes,
+        bits_type=dialect.types["uint32" if dtype_named(atomic).bytes == 4 else "uint64"],
+        lets=_spell_lets(op, words, _names(problem, dialect)),
+        finish=tuple(_narrowed(spell(text, words, finish_names), narrows, part, dialect) for text in op.finish),
+        finish_args=finish_arguments(problem),
+        keeps_losses=any(field.is_lost for field in state),
+        is_compensated=problem.is_compensated,
+        is_masked=problem.is_masked,
+        is_seeded=problem.is_seeded,
+        is_split=split,
+        uses_index=any("i" in names_in(text) for text in op.lift),
+        meets=tuple(meets),
+        team=team_of(config),
+        joins=max(meet.joins for meet in meets),
+        asks_wave=is_read("wave", config),
+        lane_mask=dialect.lane_mask,
+        counts=combine.counter and split,
+        cluster=config.cluster if split and is_read("cluster", config) else 0,
+        nan_intrinsics=tuple(
+            d for d in ("max", "min") if any(f"{d}_nan(" in text for text in _texts(state, op, words))
+        ),
+        native_atomic=_native_atomic(op, state, dialect),
+    )
+
+
+def _texts(state: tuple[Field, ...], op: Operator, words: dict[str, str]) -> list[str]:
+    return [field.merge for field in state] + [spell(let.text, words, {}) for let in op.lets]
+
+
+def _calls(op: Operator) -> set[str]:
+    texts = (*op.lift, *op.merge, *op.finish, *(let.text for let in op.lets))
+    return {word for word in ("sqrt", "exp", "log", "absolute") if any(f"{word}(" in text for text in texts)}
+
+
+def _words(dialect: Dialect, accumulate: str, arch: str) -> dict[str, str]:
+    dtype = dtype_named(accumulate)
+    return {**c_words(dtype), **dialect.words(dtype, arch)}
+
+
+def _part_type(result: str) -> str:
+    """The dtype of a part of a result: of a complex number, that of its two numbers."""
+    dtype = dtype_named(result)
+    return dtype.register if dtype.kind == "complex" else result
+
+
+def _narrowed(finish: str, narrows: str, part: str, dialect: Dialect) -> str:
+    """A part of the result in its own type."""
+    if narrows:
+        return f"narrow({finish})"
+    if dtype_named(part).kind == "bool":
+        return f"(result_part_t)(({finish}) != 0)"
+    return f"(result_part_t)({finish})"
+
+
+def _names(problem: Problem, dialect: Dialect) -> dict[str, str]:
+    """What the names of limits are in the language."""
+    return {**c_limits(dialect, dtype_named(problem.accumulate)), "no_index": f"{NO_INDEX}{dialect.suffix_64}"}
+
+
+def _spell_state(
+    problem: Problem, op: Operator, dialect: Dialect, words: dict[str, str]
+) -> tuple[tuple[Field, ...], int]:
+    names = _names(problem, dialect)
+    slots, size = state_layout(problem)
+    written = {name: (op.identity[k], op.lift[k], op.merge[k]) for k, (name, _) in enumerate(op.state)}
+    if counts_elements(problem, op):
+        written.setdefault("seen", ("0", "1", "a.seen + b.seen"))
+    kept = {slot.lost_of for slot in slots}
+    spelled = []
+    for slot in slots:
+        identity, lift, merge = written.get(slot.name, ("0", "0", "0"))
+        type_, wraps = dialect.types[slot.dtype], slot.dtype == UNSIGNED.get(problem.accumulate)
+        # Unsigned arithmetic wraps around where signed arithmetic would be undefined.
+        unsigned = {n: f"({type_}){n}" for n in ("x", "y")} if wraps else {}
+        lift = spell(lift, words, names | unsigned)
+        is_cast = slot.dtype != problem.accumulate or wraps
+        spelled.append(
+            Field(
+                name=slot.name,
+                dtype=slot.dtype,
+                type=type_,
+                offset=slot.offset,
+                identity=spell(identity, words, names),
+                lift=f"({type_})({lift})" if is_cast and not lift.isdigit() else lift,
+                merge=spell(merge, words, names),
+                keeps=slot.name + LOST if slot.name in kept else "",
+                addends=_two_sides(merge, words, names) if slot.name in kept else ("", ""),
+                lost_before=_lost_before(slot.name, merge, op, words, names) if slot.name in kept else "",
+                is_lost=bool(slot.lost_of),
+                ptx=_PTX[slot.dtype][0],
+                ptx_letter=_PTX[slot.dtype][1],
+            )
+        )
+    return tuple(spelled), size
+
+
+def _two_sides(merge: str, words: dict[str, str], names: dict[str, str]) -> tuple[str, str]:
+    """What is added to what: the first term of the sum, and all the others."""
+    first, *others = addends(merge)
+    return spell(first, words, names), spell(" + ".join(others), words, names)
+
+
+def _lost_before(field: str, merge: str, op: Operator, words: dict[str, str], names: dict[str, str]) -> str:
+    """What the two sides had lost, carried through the same terms: those that are linear in the field."""
+    terms = [term for term in addends(merge) if names_in(term) & {f"a.{field}", f"b.{field}"}]
+    return spell(" + ".join(renamed(term, {field: field + LOST}) for term in terms), words, names)
+
+
+def _spell_lets(op: Operator, words: dict[str, str], names: dict[str, str]) -> tuple[Named, ...]:
+    return tuple(
+        Named("bool" if let.kind == "flag" else "real_t", let.name, spell(let.text, words, names)) for let in op.lets
+    )
+
+
+def _native_atomic(op: Operator, state: tuple[Field, ...], dialect: Dialect) -> str:
+    """The language's own atomic for the operator, where it means the same: NaN and rounding included."""
+    if len(op.state) != 1:
+        return ""
+    spelling = dialect.atomics.get((op.native, state[0].dtype), "")
+    return spelling.format(type=state[0].type, value=f"s.{state[0].name}")
+
+
+def _operand(name: str, problem: Problem, config: Config, dialect: Dialect) -> Operand:
+    is_mask = name == "mask"
+    dtype = dtype_named("bool" if is_mask else problem.dtype)
+    load = config.vector * dtype.bytes
+    return Operand(
+        name=name,
+        dtype=dtype.name,
+        element_type=dialect.types[dtype.register if dtype.parts > 1 else dtype.name],
+        raw_type=dialect.raw[load],
+        raw_words=_RAW_WORDS[load],
+        raw_bits=load * 8,
+        suffix="" if name == "data" else f"_{name}",
+        is_mask=is_mask,
+    )
+
+
+def _shape(problem: Problem) -> str:
+    """What goes in, in a phrase."""
+    two = "Two arrays" if len([o for o in operands_of(problem) if o != "mask"]) > 1 else "An array"
+    masked = ", where a mask says so" if problem.is_masked else ""
+    return {
+        "flat": f"{two} of any length and alignment in{masked}",
+        "rows": f"{two} of rows in, each of n neighbouring elements{masked}",
+        "columns": f"{two} of outer x n x inner elements with any strides in{masked}",
+        "ragged": f"{two} of rows of any lengths in, each from one offset to the next{masked}",
+    }[problem.layout]
+
+
+def _constants(problem: Problem, config: Config, lanes: int) -> tuple[Constant, ...]:
+    idle = {"blocks_per_cu", "split"} | ({"team"} if problem.layout == "flat" else set())
+    idle |= set() if is_split(problem, config) else {"second_block", "cluster"}
+    team = team_of(config)
+    values = {name: team if name == "team" else getattr(config, name) for name in KNOBS}
+    rows = [
+        Constant(name.upper(), values[name], "threads that share a result" if name == "team" else help_of(name))
+        for name, field in KNOBS.items()
+        if isinstance(field.default, int) and is_read(name, config) and name not in idle
+    ]
+    if problem.layout != "flat":
+        rows.append(Constant("TEAMS", config.block // team, "teams of a block, each with a result of its own"))
+    if team > 1 and config.exchange != "lds":
+        rows.append(Constant("LANES", lanes, "of them issue together and meet by shuffles"))
+    shared_by = "a block" if team == config.block else "a team"
+    rows.append(Constant("TILE", team * config.items * config.vector, f"elements {shared_by} folds at once"))
+    return tuple(rows)
+
+
+def _command(problem: Problem, config: Config, device: Device) -> str:
+    """The command line that writes this kernel again."""
+    default = settled(Config())
+    given = (f.name for f in fields(config) if is_read(f.name, config))
+    fixes = [
+        f"--fix {name}={getattr(config, name)}" for name in given if getattr(config, name) != getattr(default, name)
+    ]
+    words: list[Any] = ["redtune show --source", f"--op {problem.op}", f"--dtype {problem.dtype}"]
+    words += [f"--backend {device.backend}", f"--arch {device.arch}", *fixes]
+    return " ".join(words)
