@@ -1,11 +1,14 @@
 """redtune: reduction kernels, written, proven and tuned for the device in front of you.
 
+Every operator is a function of its own: redtune.max(x, axis=0) is redtune.reduce(x, "max", axis=0).
+
 Names load when they are first used: importing redtune loads no vendor package and reads no environment.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.outcome import Report
+    from redtune.reducing import reduce
     from redtune.types import Best, Device, Problem, Trial
 
 __version__ = "0.1.0"
@@ -22,6 +26,7 @@ _HOMES = {
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
     "redtune.outcome": ("Report",),
+    "redtune.reducing": ("reduce",),
     "redtune.types": ("Best", "Device", "Problem", "Trial"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -38,6 +43,7 @@ __all__ = [
     "Trial",
     "UsageError",
     "devices",
+    "reduce",
     "reduce_file",
     "search",
     "source",
@@ -46,10 +52,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'redtune' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    # `from redtune import store` asks here before it looks for a module.
+    if not name.startswith("_") and importlib.util.find_spec(f"redtune.{name}") is None:
+        from redtune.operators import OPERATORS
+
+        if name in OPERATORS:
+            from redtune.reducing import named
+
+            return named(name)
+    raise AttributeError(f"module 'redtune' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from redtune.operators import OPERATORS
+
+    return sorted([*__all__, *OPERATORS])

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redtune.config import KNOBS, Config, Value, choices, settled
-from redtune.custom import read_custom
-from redtune.dtypes import DTYPES, Dtype, dtype_named, unknown
+from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError
-from redtune.operators import Operator, accumulate_type, keeps_losses, operator_for, operator_named
+from redtune.operators import operator_named
 from redtune.plan import read_bytes
-from redtune.types import DETERMINISMS, Best, Device, Problem
+from redtune.problems import make_problem
+from redtune.types import Best, Device, Problem
 
 if TYPE_CHECKING:
     from redtune.bench import Comparison
@@ -20,74 +20,6 @@ if TYPE_CHECKING:
     from redtune.outcome import Progress, Report
 
 DEFAULT_N = {"gpu": 1 << 28, "cpu": 1 << 25}
-MAX_N = 1 << 40
-
-
-def make_problem(
-    op: str,
-    dtype: str = "float32",
-    n: int = 1,
-    determinism: str = "any",
-    *,
-    outer: int = 1,
-    inner: int = 1,
-    accumulate: str | None = None,
-    result: str | None = None,
-    custom: str = "",
-) -> Problem:
-    """A reduction of `outer` x `n` x `inner` elements of `dtype` by `op`, `n` of them into one each, accumulated as
-    numpy does (16-bit floats in float32).
-
-    `result` asks for another dtype of the results, `accumulate` for "float64" or "compensated". Raises UsageError for
-    an unknown name, with the nearest one, or for an `n` that is no number of elements.
-    """
-    element = dtype_named(dtype)
-    operator = operator_for(read_custom(custom) if custom else operator_named(op), element)
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise UsageError(f"n is a whole number of elements, not {n!r}")
-    if not 1 <= n <= MAX_N:
-        raise UsageError(f"n is {n}; a search needs between 1 and 2**40 elements")
-    if determinism not in DETERMINISMS:
-        raise UsageError(unknown("determinism", determinism, DETERMINISMS))
-    return Problem(
-        op=operator.name,
-        dtype=dtype,
-        accumulate=running_type(operator, element, result, accumulate),
-        n=n,
-        outer=outer,
-        inner=inner,
-        determinism=determinism,
-        result=result or "",
-        is_compensated=accumulate == "compensated",
-        custom=custom,
-    )
-
-
-ACCUMULATES = ("float64", "compensated")
-
-
-def running_type(op: Operator, dtype: Dtype, result: str | None, accumulate: str | None) -> str:
-    """The dtype of the running value. Raises UsageError where what is asked for has no meaning."""
-    if result is not None:
-        wanted = dtype_named(result)
-        if op.accumulates == "register":
-            raise UsageError(f"{op.name} has the type of its elements; dtype cannot be {result}")
-        if (wanted.kind == "complex") != (dtype.kind == "complex"):
-            raise UsageError(f"{op.name} of {dtype.name} cannot be {result}: complex stays complex, real stays real")
-        if op.accumulates == "float" and wanted.kind not in ("float", "complex"):
-            raise UsageError(f"{op.name} is a float; dtype cannot be {result}")
-        if op.native != "add" and wanted.kind == "bool":
-            raise UsageError(f"{op.name} as bool has no meaning")
-    own = accumulate_type(op, dtype_named(result) if result else dtype)
-    if accumulate is None:
-        return own
-    if accumulate not in ACCUMULATES:
-        raise UsageError(unknown("accumulate", accumulate, ACCUMULATES))
-    if DTYPES[own].kind != "float":
-        raise UsageError(f"{op.name} of {dtype.name} accumulates in {own}; accumulate={accumulate!r} is for floats")
-    if accumulate == "compensated" and not keeps_losses(op, own):
-        raise UsageError(f"{op.name} adds nothing up; accumulate='compensated' is for sums")
-    return "float64" if accumulate == "float64" else own
 
 
 def check_fixes(fix: Mapping[str, Value]) -> dict[str, Value]:

@@ -28,3 +28,7 @@ class CompileError(RedtuneError):
     def numbered_source(self) -> str:
         """The source with line numbers, to read the log against."""
         return "\n".join(f"{i:4d}  {line}" for i, line in enumerate(self.source.splitlines(), 1))
+
+
+class DtypeError(UsageError, TypeError):
+    """A dtype that has no meaning here; a TypeError too, as numpy has it."""

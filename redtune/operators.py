@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redtune import references as right
 from redtune.dtypes import DTYPES, UNSIGNED, Dtype, unknown
-from redtune.errors import UsageError
+from redtune.errors import DtypeError, UsageError
 from redtune.references import Reference, Tolerance
 
 if TYPE_CHECKING:
     from redtune.types import Problem
 
-# What a field of a state holds. "value": the accumulator. "sum": the accumulator, added up: integers wrap around (signed
-# overflow is undefined in C, so the field is unsigned in the kernel), floats keep what rounding loses from tile to tile.
-# "wrapping": the accumulator, integers wrap around. "flag": zero or one. "index" and "count": 64-bit integers.
+# What a field of a state holds. "value": the accumulator. "sum": the accumulator, added up: integers wrap around
+# (signed overflow is undefined in C, so the field is unsigned in the kernel), floats keep what rounding loses from tile
+# to tile. "wrapping": the accumulator, integers wrap around. "flag": zero or one. "index" and "count": 64-bit integers.
 FieldKind = Literal["value", "sum", "wrapping", "flag", "index", "count"]
 
 NO_INDEX = 2**63 - 1
@@ -198,7 +198,8 @@ def _truth(name: str, meaning: str, seed: str, sign: str, reference: Reference) 
 
 
 # Three sums of squares, of tiny, ordinary and huge values, each scaled so that neither overflow nor underflow can touch
-# a norm that fits (Blue, ACM TOMS 4, 1978; the constants here leave room for 2^40 elements). NaN goes with the ordinary.
+# a norm that fits (Blue, ACM TOMS 4, 1978; the constants here leave room for 2^40 elements). NaN goes with the
+# ordinary.
 _IS_HUGE, _IS_TINY = "(absolute(x) > huge_from)", "(absolute(x) < tiny_below)"
 _NORM_L2 = Operator(
     name="norm_l2",
@@ -469,14 +470,14 @@ def operator_named(name: str) -> Operator:
 
 
 def operator_for(op: Operator, dtype: Dtype) -> Operator:
-    """The entry as it stands for elements of a dtype. Raises UsageError where it has none."""
+    """The entry as it stands for elements of a dtype. Raises DtypeError where it has none."""
     if dtype.kind in op.accepts:
         return op
     if op.on_complex is not None and dtype.kind in op.on_complex.accepts:
         return op.on_complex
     kinds = op.accepts + (op.on_complex.accepts if op.on_complex else ())
     allowed = [d.name for d in DTYPES.values() if d.kind in kinds]
-    raise UsageError(f"{op.name} of {dtype.name} has no meaning: choose from {', '.join(allowed)}")
+    raise DtypeError(f"{op.name} of {dtype.name} has no meaning: choose from {', '.join(allowed)}")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -31,7 +31,7 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class Meet:
     """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
-    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory of a block."""
+    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory."""
 
     name: str
     block: int

@@ -117,7 +117,7 @@ def without_nan(values: Any) -> Any:
     return np.where(np.isnan(values), values.dtype.type(0), values) if values.dtype.kind == "f" else values
 
 
-# --- what errors are proportional to, and their bounds ------------------------------------------------------------------
+# --- what errors are proportional to, and their bounds ----------------------------------------------------------------
 
 
 def magnitude(*inputs: Any) -> tuple[Any, ...]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from redtune.combine import COMBINES
 from redtune.config import (
     KNOBS,
+    WHOLE_BLOCK,
     Config,
     Value,
     choices,
-    WHOLE_BLOCK,
     default_of,
     is_read,
     own_refusals,
@@ -72,8 +72,9 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
 
 def _flat_refusals(config: Config) -> Iterator[str]:
     for name in ("team", "split"):
-        if getattr(config, name) != default_of(name):
-            yield f"{name} {getattr(config, name)} is for rows and columns; a flat reduction leaves it at {default_of(name)}"
+        value = getattr(config, name)
+        if value != default_of(name):
+            yield f"{name} {value} is for rows and columns; a flat reduction leaves it at {default_of(name)}"
 
 
 def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:

@@ -22,10 +22,11 @@ from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.refusals import refusals
 from redtune.render import templates_digest, templates_path
-from redtune.types import Best, Device, Problem, Trial, as_json, from_json
+from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_json
 
 CACHE_VARIABLE = "REDTUNE_CACHE"
 LOCK_TIMEOUT_S = 30.0
+CHECK_BYTES = 4  # of the checksum behind a compiled kernel
 
 
 def format_number() -> int:
@@ -150,12 +151,12 @@ def locked(path: Path) -> Any:
     return filelock.FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text or what was there before, whenever the machine stops."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """The whole content or what was there before, whenever the machine stops."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -235,3 +236,32 @@ def _arch_distance(name: str, own: str) -> int:
     """How far apart two architectures of one backend are: by their number where they have one."""
     digits = [int("".join(c for c in text.partition("-")[2] if c.isdigit()) or 0) for text in (name, own)]
     return abs(digits[0] - digits[1])
+
+
+# --- compiled kernels -------------------------------------------------------------------------------------------------
+
+
+def binary_path(kernel: Kernel, device: Device) -> Path:
+    """Where a compiled kernel lies: its name holds all that decides whether it still runs."""
+    made_with = zlib.crc32("\n".join((device.name, device.toolchain, device.driver)).encode())
+    return cache_path() / "binaries" / folder_name(device) / f"{kernel.digest}-{made_with:08x}.bin"
+
+
+def read_binary(kernel: Kernel, device: Device) -> bytes | None:
+    """The compiled kernel, or None where there is none that is whole."""
+    try:
+        text = binary_path(kernel, device).read_bytes()
+    except OSError:
+        return None
+    body, check = text[:-CHECK_BYTES], text[-CHECK_BYTES:]
+    return body if zlib.crc32(body).to_bytes(CHECK_BYTES, "little") == check and body else None
+
+
+def keep_binary(kernel: Kernel, device: Device, binary: bytes) -> None:
+    """Keeps a compiled kernel for later processes; where nothing can be written, one warning and nothing else."""
+    path = binary_path(kernel, device)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, binary + zlib.crc32(binary).to_bytes(CHECK_BYTES, "little"))
+    except OSError as error:
+        warn_unkept("a compiled kernel", path.parent, error)

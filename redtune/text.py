@@ -14,16 +14,16 @@ from redtune.operators import NO_INDEX, Operator, operator_of, result_of
 from redtune.plan import (
     LOST,
     Meet,
+    after_arguments,
+    before_arguments,
     counts_elements,
     entry_names,
     finish_arguments,
     is_split,
     lanes_of,
+    main_arguments,
     make_meet,
     operands_of,
-    main_arguments,
-    before_arguments,
-    after_arguments,
     state_layout,
 )
 from redtune.types import Device, Problem

@@ -195,7 +195,7 @@ class Backend:
 
     dialect = DIALECT
 
-    def _found(self) -> tuple[Any, list[Any]]:
+    def found(self) -> tuple[Any, list[Any]]:
         cl = _pyopencl()
         found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
         if not found:
@@ -208,7 +208,7 @@ class Backend:
         return cl, sorted(found, key=least_able_last)
 
     def devices(self) -> list[Device]:
-        cl, found = self._found()
+        cl, found = self.found()
         return [self._device(cl, index, device) for index, device in enumerate(found)]
 
     def _device(self, cl: Any, index: int, device: Any) -> Device:
@@ -253,7 +253,7 @@ class Backend:
         )
 
     def compile(self, kernel: Kernel, device: Device) -> bytes:
-        cl, found = self._found()
+        cl, found = self.found()
         context = cl.Context([found[device.index]])
         program = cl.Program(context, kernel.source)
         standard = "-cl-std=CL3.0" if "device_atomics" in device.features or device.waves else "-cl-std=CL1.2"
@@ -264,7 +264,7 @@ class Backend:
         return bytes(built.get_info(cl.program_info.BINARIES)[0])
 
     def open(self, device: Device) -> OpenclSession:
-        cl, found = self._found()
+        cl, found = self.found()
         return OpenclSession(cl, found[device.index], device.kind == "cpu")
 
 

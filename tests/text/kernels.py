@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import random
 from collections.abc import Iterator
@@ -12,16 +11,33 @@ from typing import Any
 
 from redtune.backends import backend_named
 from redtune.config import KNOBS, Config, choices, settled
+from redtune.defaults import starting_points
 from redtune.dialect import Dialect
 from redtune.dtypes import DTYPES, dtype_named
-from redtune.operators import OPERATORS, accumulate_type, operator_named
+from redtune.errors import UsageError
+from redtune.operators import OPERATORS, Operator, accumulate_type, keeps_losses, operator_for, operator_named
 from redtune.refusals import refusals
 from redtune.render import render
-from redtune.space import Space, make_space
 from redtune.types import Device, Kernel, Problem
 
 # One architecture of each dialect; the OpenCL name is free.
 ARCHS = {"cuda": "sm_90", "hip": "gfx942", "opencl": "cpu"}
+
+# The fields of a problem that say how its elements lie.
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "flat": {"n": 1 << 24},
+    "rows": {"n": 3000, "outer": 50},
+    "columns": {"n": 500, "outer": 3, "inner": 40},
+    "strided": {"n": 50_001, "is_strided": True},
+    "ragged": {"n": 100, "outer": 60, "is_ragged": True},
+}
+EXTRAS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "masked": {"is_masked": True},
+    "seeded": {"is_seeded": True},
+    "compensated": {"is_compensated": True},
+    "wider": {"result": "float64"},
+}
 
 
 @dataclass(frozen=True)
@@ -38,9 +54,29 @@ def target(backend: str, arch: str | None = None, **changes: Any) -> Target:
     return Target(found.dialect, dataclasses.replace(found.describe(arch or ARCHS[backend]), **changes))
 
 
-def problem(op: str = "sum", dtype: str = "float32", n: int = 1 << 24, determinism: str = "any") -> Problem:
-    accumulate = accumulate_type(operator_named(op), dtype_named(dtype))
-    return Problem(op, dtype, accumulate, n, determinism=determinism)
+def has_meaning(op: str, dtype: str) -> bool:
+    """Whether the operator takes elements of the dtype."""
+    try:
+        operator_for(OPERATORS[op], DTYPES[dtype])
+    except UsageError:
+        return False
+    return True
+
+
+PAIRS = [(op, dtype) for op in OPERATORS for dtype in DTYPES if has_meaning(op, dtype)]
+
+
+def operator(op: str, dtype: str) -> Operator:
+    """The entry as it stands for elements of the dtype."""
+    return operator_for(operator_named(op), dtype_named(dtype))
+
+
+def problem(
+    op: str = "sum", dtype: str = "float32", n: int = 1 << 24, determinism: str = "any", **more: Any
+) -> Problem:
+    """A problem, flat and plain where `more` says nothing else."""
+    accumulate = accumulate_type(operator(op, dtype), dtype_named(more.get("result") or dtype))
+    return Problem(op, dtype, **{"accumulate": accumulate, "n": n, "determinism": determinism} | more)
 
 
 def config(**knobs: Any) -> Config:
@@ -80,19 +116,46 @@ def strategies(on: Target) -> Iterator[tuple[str, Config, Problem]]:
                 yield f"{name}_{choice}", *found
 
 
-def random_cases(on: Target, count: int, seed: int) -> Iterator[tuple[Config, Problem]]:
-    """Legal configs at random, going round the operators and dtypes."""
+def extras(op: str, dtype: str) -> Iterator[dict[str, Any]]:
+    """The extras of a problem that have a meaning for the operator."""
+    entry, element = operator(op, dtype), dtype_named(dtype)
+    for name, extra in EXTRAS.items():
+        if name == "masked" and "i" in entry.lift:
+            continue  # an index of nothing has no meaning
+        if name == "seeded" and not entry.seeds:
+            continue
+        if name == "compensated" and not keeps_losses(entry, accumulate_type(entry, element)):
+            continue
+        if name == "wider" and (entry.accumulates == "register" or element.kind == "complex"):
+            continue
+        yield extra
+
+
+def random_problems(seed: int, layouts: tuple[str, ...] = tuple(LAYOUTS)) -> Iterator[Problem]:
+    """Problems without end, going round the operators, dtypes and layouts."""
     rng = random.Random(seed)
-    pairs = [(op, dtype) for op in OPERATORS for dtype in DTYPES]
+    pairs, lain = list(PAIRS), list(layouts)
     rng.shuffle(pairs)
-    for op, dtype in itertools.islice(itertools.cycle(pairs), count):
-        space = _space(on.device, op, dtype)
-        drawn = space.draw(rng)
-        assert drawn is not None
-        yield drawn, space.problem
+    rng.shuffle(lain)
+    for (op, dtype), layout in zip(itertools.cycle(pairs), itertools.cycle(lain), strict=False):
+        yield problem(op, dtype, **LAYOUTS[layout] | rng.choice(list(extras(op, dtype))))
 
 
-@functools.cache
-def _space(device: Device, op: str, dtype: str) -> Space:
-    """Finding out what is admitted takes longer than a hundred draws."""
-    return make_space(problem(op, dtype), backend_named(device.backend).dialect, device, {})
+def random_config(on: Target, p: Problem, rng: random.Random, steps: int = 50) -> Config:
+    """A legal config at random: from where a search begins, many tries to change a few knobs. Cheaper than a space."""
+    at = rng.choice(starting_points(p, on.dialect, on.device))
+    for _ in range(steps):
+        changed = {name: rng.choice(choices(name)) for name in rng.sample(list(KNOBS), rng.randint(1, 3))}
+        there = settled(dataclasses.replace(at, **changed))
+        if not reasons(on, there, p):
+            at = there
+    return at
+
+
+def random_cases(
+    on: Target, count: int, seed: int, layouts: tuple[str, ...] = ("flat",)
+) -> Iterator[tuple[Config, Problem]]:
+    """Legal configs at random of problems at random."""
+    rng = random.Random(seed)
+    for p in itertools.islice(random_problems(seed, layouts), count):
+        yield random_config(on, p, rng), p
