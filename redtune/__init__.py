@@ -53,7 +53,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        # Kept, so that the next use does not come here again.
+        return globals().setdefault(name, getattr(importlib.import_module(_HOME[name]), name))
     # `from redtune import store` asks here before it looks for a module.
     if not name.startswith("_") and importlib.util.find_spec(f"redtune.{name}") is None:
         from redtune.operators import OPERATORS
@@ -61,7 +62,7 @@ def __getattr__(name: str) -> Any:
         if name in OPERATORS:
             from redtune.reducing import named
 
-            return named(name)
+            return globals().setdefault(name, named(name))
     raise AttributeError(f"module 'redtune' has no attribute {name!r}")
 
 

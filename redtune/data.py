@@ -38,13 +38,14 @@ def make_dataset(name: str, values: Array, dtype: Dtype, plant: int | None = Non
     return Dataset(name, raw, dtype.decode(raw), plant, exact)
 
 
-def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> Array:
+def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator, in_floats: bool = False) -> Array:
     """`n` values whose result is exact in any order of merging.
 
     "any": the operator only chooses, so any values do; all below zero, so that a seed of 0 would show. "small": whole
     numbers that add up to almost nothing, so that no part of them adds up to much. "units": plus and minus one (and
     their like among complex numbers); for integers, odd numbers, whose product never collapses to zero. "zeros" and
-    "ones": the values that leave a result as it was, so that every planted one shows.
+    "ones": the values that leave a result as it was, so that every planted one shows. `in_floats` says that integers
+    are accumulated in a float, where a product of many would leave the range.
     """
     if op.bites in ("zeros", "ones"):
         one = -1 if dtype.kind == "int" else dtype.limits[1] if dtype.kind == "uint" else 1
@@ -63,6 +64,8 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator) -> 
     low, high = dtype.limits
     if dtype.kind == "bool":
         return rng.integers(0, 1, n, endpoint=True).astype(bool)
+    if op.bites == "units" and in_floats:
+        return rng.choice([1, -1 if low else 1], n).astype(dtype.name)
     if op.bites == "units":
         return (2 * rng.integers(0, 50, n) + 1).astype(dtype.name)
     if op.bites == "small":
@@ -91,10 +94,10 @@ def add_factors(op: Operator, dtype: Dtype, raw: Array, rng: np.random.Generator
     return raw
 
 
-def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:
+def judged_datasets(op: Operator, dtype: Dtype, seed: int, in_floats: bool = False) -> list[Dataset]:
     """The windowed datasets every candidate is judged on."""
     rng = np.random.default_rng(seed)
-    base = dtype.decode(add_factors(op, dtype, dtype.encode(background(op, dtype, WINDOW, rng)), rng))
+    base = dtype.decode(add_factors(op, dtype, dtype.encode(background(op, dtype, WINDOW, rng, in_floats)), rng))
     plant = WINDOW // 2
     sets = [make_dataset("exact", base, dtype)]
 
@@ -128,13 +131,15 @@ def judged_datasets(op: Operator, dtype: Dtype, seed: int) -> list[Dataset]:
     return sets
 
 
-def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
+def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: bool = False) -> Dataset:
     """Random values for the reference: floats of many magnitudes, within the range that the result can hold; integers
     of the whole range, odd for a product."""
     rng = np.random.default_rng(seed + 1)
     if dtype.kind == "bool":
         return make_dataset("random", rng.integers(0, 1, n, endpoint=True).astype(bool), dtype)
     if dtype.kind in ("int", "uint"):
+        if op.bites == "units" and in_floats:
+            return make_dataset("random", background(op, dtype, n, rng, in_floats), dtype)
         low, high = dtype.limits
         whole = rng.integers(low, high, n, dtype=dtype.name, endpoint=True)
         return make_dataset("random", whole | np.array(op.bites == "units", dtype.name), dtype)
@@ -154,11 +159,11 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int) -> Dataset:
     return make_dataset("random", values, dtype, exact=op.exact)
 
 
-def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int) -> list[Dataset]:
+def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int, in_floats: bool = False) -> list[Dataset]:
     """`copies` different arrays of `n` elements with exact results, to time and to judge at the size asked for. For an
     operator of two inputs the second one follows the first."""
     rng = np.random.default_rng(seed + 2)
-    pattern = dtype.encode(background(op, dtype, min(n, PATTERN), rng))
+    pattern = dtype.encode(background(op, dtype, min(n, PATTERN), rng, in_floats))
     rows = []
     for copy in range(copies):
         raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), op.inputs * n), rng)

@@ -21,7 +21,7 @@ from redtune.config import Config
 from redtune.data import WINDOW, Array, Dataset, judged_datasets, random_dataset
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
-from redtune.operators import operator_of, result_of
+from redtune.operators import accumulates_in_floats, operator_of, result_of
 from redtune.plan import Plan, make_plan, operands_of
 from redtune.types import Device, Problem
 from redtune.windows import Window, windows
@@ -139,10 +139,11 @@ class Judge:
         self.session, self.problem = session, problem
         self.op, self.dtype = operator_of(problem), dtype_named(problem.dtype)
         self.result = dtype_named(result_of(problem))
-        self.sets = judged_datasets(self.op, self.dtype, seed)
+        in_floats = accumulates_in_floats(problem)
+        self.sets = judged_datasets(self.op, self.dtype, seed, in_floats)
         self.data = [session.upload(dataset.raw) for dataset in self.sets]
         self.whole = Window(0, problem.outer, problem.n, problem.inner)
-        self.random = random_dataset(self.op, self.dtype, RANDOM_N, seed)
+        self.random = random_dataset(self.op, self.dtype, RANDOM_N, seed, in_floats)
         self.random_data = session.upload(self.random.raw)
         self.sample = _sample(self.whole)
         self.full, self.full_data = full, full_data

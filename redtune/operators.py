@@ -392,7 +392,7 @@ OPERATORS = {
             "mean",
             "the sum over the number of elements",
             "x",
-            lambda v: right.total(right.real(v)) / v.shape[-1],
+            right.mean,
             right.MEAN,
             finish=("a.total / real(count)",),
             accumulates="float",
@@ -404,7 +404,7 @@ OPERATORS = {
                 "the sum over the number of elements",
                 ("x.re", "x.im"),
                 ("a.re / real(count)", "a.im / real(count)"),
-                reference=lambda v: right.total(v) / v.shape[-1],
+                reference=right.mean,
                 tolerance=right.MEAN,
                 empty=float("nan"),
             ),
@@ -480,14 +480,19 @@ def operator_for(op: Operator, dtype: Dtype) -> Operator:
     raise DtypeError(f"{op.name} of {dtype.name} has no meaning: choose from {', '.join(allowed)}")
 
 
+def entry_of(name: str, custom: str) -> Operator:
+    """The entry called `name`, or the user's own with that definition."""
+    if not custom:
+        return operator_named(name)
+    from redtune.custom import read_custom
+
+    return read_custom(custom)
+
+
 @functools.lru_cache(maxsize=4096)
 def operator_of(problem: Problem) -> Operator:
     """The entry that a problem reduces with: for its dtype, and the user's own where it has one."""
-    if problem.custom:
-        from redtune.custom import read_custom
-
-        return operator_for(read_custom(problem.custom), DTYPES[problem.dtype])
-    return operator_for(operator_named(problem.op), DTYPES[problem.dtype])
+    return operator_for(entry_of(problem.op, problem.custom), DTYPES[problem.dtype])
 
 
 def accumulate_type(op: Operator, dtype: Dtype) -> str:
@@ -507,6 +512,11 @@ def result_type(op: Operator, dtype: Dtype) -> str:
 def result_of(problem: Problem) -> str:
     """The dtype of a problem's result: the one asked for, or numpy's."""
     return problem.result or result_type(operator_of(problem), DTYPES[problem.dtype])
+
+
+def accumulates_in_floats(problem: Problem) -> bool:
+    """Whether integers are added up as floats."""
+    return DTYPES[problem.dtype].kind in WHOLE and DTYPES[problem.accumulate].kind == "float"
 
 
 def is_order_free(op: Operator, accumulate: str) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from redtune.custom import read_custom
 from redtune.dtypes import DTYPES, Dtype, dtype_named, unknown
 from redtune.errors import DtypeError, UsageError
-from redtune.operators import Operator, accumulate_type, keeps_losses, operator_for, operator_named
+from redtune.operators import Operator, accumulate_type, entry_of, keeps_losses, operator_for
 from redtune.types import DETERMINISMS, Problem
 
 MAX_N = 1 << 40
@@ -30,7 +29,7 @@ def make_problem(
     an unknown name, with the nearest one, or for an `n` that is no number of elements.
     """
     element = dtype_named(dtype)
-    operator = operator_for(read_custom(custom) if custom else operator_named(op), element)
+    operator = operator_for(entry_of(op, custom), element)
     if isinstance(n, bool) or not isinstance(n, int):
         raise UsageError(f"n is a whole number of elements, not {n!r}")
     if not 1 <= n <= MAX_N:

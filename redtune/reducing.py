@@ -13,10 +13,9 @@ import numpy as np
 
 from redtune.arrays import Again, Form, Library, library_of
 from redtune.config import Config
-from redtune.custom import read_custom
 from redtune.dtypes import dtype_named
 from redtune.errors import DtypeError, UsageError
-from redtune.operators import Operator, operator_for, operator_named, result_type
+from redtune.operators import Operator, entry_of, operator_for, operator_named, result_type
 from redtune.preparing import (
     AGAIN,
     Prepared,
@@ -140,7 +139,7 @@ class _Call:
 
     def __init__(self, request: Request, x: Any, where: Any, offsets: Any) -> None:
         self.request = request
-        self.operator = read_custom(request.custom) if request.custom else operator_named(request.op)
+        self.operator = entry_of(request.op, request.custom)
         self.given = _inputs(x, self.operator)
         self.library, self.held = _arrays(self.given)
         forms = [self.library.form(array) for array in self.held]
@@ -269,11 +268,12 @@ class _Call:
 
     def _remember(self, prepared: Prepared) -> None:
         """Keeps what the next call of the like can do without a look at its arguments."""
-        if prepared.packs is None and len(self.held) == 1 and self.held[0] is self.given[0]:
+        if prepared.packs is None and len(self.held) == 1:
             name = self.result_dtype()
             storage = dtype_named(name).storage()
             engine = self.library.engine(self.forms[0].place)
-            self.again = Again(prepared.launch, engine, prepared.starts[0], self.result_shape, name, storage)
+            shape = self.result_shape
+            self.again = Again(prepared.launch, engine, prepared.starts[0], shape, name, storage, math.prod(shape) == 1)
 
     def _start(self, initial: Any) -> Any:
         """The initial value in the type that the kernel accumulates in."""

@@ -110,6 +110,16 @@ def nan_extreme(name: str, fill: float) -> Reference:
     return reference
 
 
+def mean(values: Any) -> Any:
+    """The sum over the number of elements; of complex numbers part by part, as dividing by a complex number would make
+    NaN of infinities."""
+    found = total(real(values))
+    if found.dtype.kind == "c":
+        found.real, found.imag = found.real / values.shape[-1], found.imag / values.shape[-1]
+        return found
+    return found / values.shape[-1]
+
+
 def without_nan(values: Any) -> Any:
     """The values with zero in place of NaN."""
     import numpy as np
@@ -136,8 +146,12 @@ SQUARES = Tolerance(lambda x: magnitude(x, x), lambda m, d, u: (d.chain + 4) * u
 NAN_SUM = Tolerance(lambda x: magnitude(without_nan(x)), SUM.bound)
 MEAN = Tolerance(lambda x: (magnitude(x)[0] / x.shape[-1],), lambda m, d, u: (d.chain + 6) * u * m[0], rounds=True)
 NORM = Tolerance(lambda x: (norm(x),), lambda m, d, u: (d.chain + 8) * u * m[0], rounds=True)
+def _product_size(values: Any) -> tuple[Any, ...]:
+    return abs(product(real(values))), values.shape[-1]
+
+
 PRODUCT = Tolerance(
-    lambda x: (abs(product(real(x))), x.shape[-1]),
+    _product_size,
     # Every one of the n - 1 products rounds once, `full` more meet the identity; a complex one takes four roundings.
     lambda m, d, u: 4 * (m[1] + d.full) * u * m[0],
 )

@@ -94,14 +94,15 @@ class Station:
         from redtune.data import full_size
         from redtune.dtypes import dtype_named
         from redtune.judge import Judge
-        from redtune.operators import operator_of
+        from redtune.operators import accumulates_in_floats, operator_of
         from redtune.plan import read_bytes
 
         device, session = self.opened.device, self.opened.session
         problem = from_json(Problem, job["problem"])
         dtype = dtype_named(problem.dtype)
+        in_floats = accumulates_in_floats(problem)
         copies = copies_for(device, read_bytes(problem), job["is_cold"])
-        full = full_size(operator_of(problem), dtype, problem.n * problem.results, copies, job["seed"])
+        full = full_size(operator_of(problem), dtype, problem.n * problem.results, copies, job["seed"], in_floats)
         hosts = [dataset.raw for dataset in full]
         data = [session.upload(raw) for raw in hosts]
         self._inputs = Inputs(problem, data, hosts, Judge(session, problem, full, data, job["seed"]))

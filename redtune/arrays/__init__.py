@@ -40,12 +40,13 @@ VARYING += ("partials", "counter", "out", "initial")
 class Again:
     """A reduction that was done before and can be done again on another array of the same form."""
 
-    launch: Launcher
+    launch: Any
     engine: Any
     start: int
     shape: tuple[int, ...]
     dtype: str
     storage: Any
+    is_small: bool  # one result
 
 
 class Engine(Protocol):

@@ -18,6 +18,8 @@ from redtune.types import Device, Kernel, Launch
 
 POINTER_BYTES = 8
 SCRATCH_ROUND = 1 << 12
+SLOT_BYTES = 64  # more than any single result, and a multiple of what any load wants
+SLOTS = 256
 
 
 class Scratch:
@@ -47,12 +49,16 @@ def _rounded(size: int) -> int:
 class Step:
     """One launch: its function, its grid, and its arguments in memory that the driver reads."""
 
-    __slots__ = ("block", "fills", "function", "grid", "params", "values")
+    __slots__ = ("block", "fills", "function", "grid", "initial_at", "params", "values")
 
     def __init__(self, function: Any, launch: Launch, values: dict[str, Any]) -> None:
         self.function, self.grid, self.block = function, launch.grid, launch.block
         self.values = (ctypes.c_int64 * len(launch.args))()
-        self.fills = [(k, name) for k, name in enumerate(launch.args) if name in VARYING]
+        # Scratch that nobody wants stays a null pointer.
+        idle = {name for name in ("partials", "counter") if not values[name]}
+        varying = [(k, name) for k, name in enumerate(launch.args) if name in VARYING and name not in idle]
+        self.fills = [(k, name) for k, name in varying if name != "initial"]
+        self.initial_at = next((k for k, name in varying if name == "initial"), None)
         for k, name in enumerate(launch.args):
             if name not in VARYING:
                 self.values[k] = values[name]
@@ -72,7 +78,9 @@ class CudaEngine:
         self._programs: dict[str, Any] = {}
         self._scratch: dict[int, Scratch] = {}
         self._lock = threading.RLock()
+        self._slots: dict[int, list[Any]] = {}
         self._threads = threading.local()
+        self._current_device = cupy.cuda.runtime.getDevice
 
     def load(self, kernel: Kernel) -> Any:
         """The loaded module, compiled once for every thread of this process and kept on disk for the next one."""
@@ -100,9 +108,22 @@ class CudaEngine:
                 found = self._scratch.setdefault(key, Scratch(self.cupy))
         return found
 
+    def slot(self, stream: int) -> Any:
+        """Memory for one small result, never used before. Many of them share one allocation of the current stream,
+        which lives as long as the last: allocating each would cost as much as the rest of a call."""
+        with self._lock:
+            free = self._slots.get(stream)
+            if not free:
+                whole = self.cupy.cuda.alloc(SLOTS * SLOT_BYTES)
+                free = self._slots[stream] = [whole + k * SLOT_BYTES for k in range(SLOTS)]
+            return free.pop()
+
     def is_current(self) -> bool:
         """Whether the calling thread can launch here as it stands."""
-        return getattr(self._threads, "ready", False) and self.cupy.cuda.runtime.getDevice() == self.index
+        try:
+            return bool(self._threads.ready and self._current_device() == self.index)
+        except AttributeError:
+            return False
 
     def prepare(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> PreparedLaunches:
         """Launches whose memory is filled in call by call."""
@@ -117,6 +138,26 @@ class PreparedLaunches:
         self.partials, self.counter = values["partials"], values["counter"]
         self.steps = [Step(program.get_function(launch.entry), launch, values) for launch in launches]
         self.lock = threading.Lock()
+
+        # The common case by itself, with nothing to look up: one launch that needs neither scratch nor a second input.
+        first = self.steps[0]
+        names = {name for _, name in first.fills}
+        self.is_simple = len(self.steps) == 1 and names <= {"data", "data_first", "out"} and first.initial_at is None
+        if self.is_simple:
+            at = {name: k for k, name in first.fills}
+            self.data_at, self.start_at, self.out_at = at["data"], at["data_first"], at["out"]
+            self.arguments = (first.function.ptr, first.grid, 1, 1, first.block, 1, 1, 0)
+            self.params = ctypes.addressof(first.params)
+
+    def again(self, data: int, start: int, out: int, stream: int) -> None:
+        """Launches on the current device, for one input and without an initial value."""
+        if not self.is_simple:
+            self({"data": data, "data_first": start, "out": out}, stream)
+            return
+        held = self.steps[0].values
+        with self.lock:
+            held[self.data_at], held[self.start_at], held[self.out_at] = data, start, out
+            self.engine.driver.launchKernel(*self.arguments, stream, self.params, 0)
 
     def __call__(self, values: dict[str, Any], stream: int) -> None:
         """Launches with the memory in `values` on a stream's handle."""
@@ -160,14 +201,10 @@ class PreparedLaunches:
             held = step.values
             for k, name in step.fills:
                 held[k] = values[name]
+            if step.initial_at is not None:
+                bits = values["initial"].tobytes()
+                ctypes.memmove(ctypes.addressof(held) + POINTER_BYTES * step.initial_at, bits, len(bits))
             launch(step.function.ptr, step.grid, 1, 1, step.block, 1, 1, 0, stream, ctypes.addressof(step.params), 0)
-
-
-def _current_stream() -> int:
-    """The handle of the calling thread's current CuPy stream."""
-    from cupy.cuda import stream
-
-    return int(stream.get_current_stream().ptr)
 
 
 def _loads(module: Any, binary: bytes, driver: Any) -> bool:
@@ -190,6 +227,8 @@ class CudaArrays:
 
     def __init__(self) -> None:
         self.cupy = import_cupy()
+        self.ndarray = self.cupy.ndarray
+        self.get_current_stream = self.cupy.cuda.get_current_stream
 
     def accept(self, x: Any) -> Any:
         """As it is."""
@@ -218,7 +257,7 @@ class CudaArrays:
 
     def stream(self, x: Any) -> int:
         """The handle of the caller's stream."""
-        return _current_stream()
+        return int(self.get_current_stream().ptr)
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """A CuPy array on the same GPU."""
@@ -238,12 +277,20 @@ class CudaArrays:
 
     def repeat(self, again: Again, x: Any) -> Any:
         """A known reduction, with the result in a new CuPy array."""
-        if not again.engine.is_current():
-            with self.cupy.cuda.Device(again.engine.index):
-                out = self.cupy.ndarray(again.shape, again.storage)
-        else:
-            out = self.cupy.ndarray(again.shape, again.storage)
-        again.launch({"data": x.data.ptr, "data_first": again.start, "out": out.data.ptr}, _current_stream())
+        engine = again.engine
+        if engine.is_current():
+            stream = self.get_current_stream().ptr
+            if again.is_small:
+                place = engine.slot(stream)
+                out = self.ndarray(again.shape, again.storage, place)
+                again.launch.again(x.data.ptr, again.start, place.ptr, stream)
+            else:
+                out = self.ndarray(again.shape, again.storage)
+                again.launch.again(x.data.ptr, again.start, out.data.ptr, stream)
+            return out
+        with self.cupy.cuda.Device(again.engine.index):
+            out = self.ndarray(again.shape, again.storage)
+        again.launch({"data": x.data.ptr, "data_first": again.start, "out": out.data.ptr}, int(self.get_current_stream().ptr))
         return out
 
     def packed(self, x: Any, shape: tuple[int, ...], order: tuple[int, ...], stream: int) -> Any:

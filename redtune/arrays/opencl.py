@@ -129,7 +129,9 @@ class NumpyArrays:
     """Arrays in the host's memory."""
 
     def accept(self, x: Any) -> Any:
-        """The array in native byte order."""
+        """The array in native byte order. Raises TypeError for a masked one, whose mask would be lost."""
+        if isinstance(x, np.ma.MaskedArray):
+            raise TypeError("a masked array is not reduced as it is: pass x.data with where=~np.ma.getmaskarray(x)")
         x = np.asarray(x)
         return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
@@ -158,7 +160,8 @@ class NumpyArrays:
         return np.empty(shape, dtype)
 
     def token(self, x: Any) -> Any:
-        return (x.shape, x.strides, x.dtype) if x.size and x.flags.aligned and x.dtype.isnative else None
+        is_plain = type(x) is np.ndarray and x.size and x.flags.aligned and x.dtype.isnative
+        return (x.shape, x.strides, x.dtype) if is_plain else None
 
     def repeat(self, again: Again, x: Any) -> Any:
         out = self.empty(x, again.shape, again.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from redtune.arrays import Again, Form
@@ -19,7 +20,11 @@ class TorchArrays(CudaArrays):
         names = [name for name in DTYPES if hasattr(self.torch, name)]
         self.names = {getattr(self.torch, name): name for name in names}
         self.dtypes = {name: getattr(self.torch, name) for name in names}
-        self.itemsize = {dtype: DTYPES[name].bytes for dtype, name in self.names.items()}
+        # Those that no lazy conjugation can hide in.
+        self.plain = {dtype: DTYPES[name].bytes for dtype, name in self.names.items() if DTYPES[name].parts == 1}
+        self.raw_stream: Callable[[int], int] = getattr(
+            self.torch._C, "_cuda_getCurrentRawStream", lambda index: self.torch.cuda.current_stream(index).cuda_stream
+        )
 
     def accept(self, x: Any) -> Any:
         """The tensor; a lazily conjugated or negated one as it reads."""
@@ -56,18 +61,24 @@ class TorchArrays(CudaArrays):
 
     def stream(self, x: Any) -> int:
         """The handle of the caller's current PyTorch stream on the tensor's GPU."""
-        return int(self.torch.cuda.current_stream(x.device).cuda_stream)
+        return self.raw_stream(x.get_device())
 
     def token(self, x: Any) -> Any:
         # Pointers of whole elements only: a lazily conjugated tensor or one on the CPU needs a closer look.
-        if not x.is_cuda or x.is_complex() or x.data_ptr() & (x.element_size() - 1) or not x.numel():
+        dtype = x.dtype
+        size = self.plain.get(dtype)
+        if size is None or not x.is_cuda or x.data_ptr() & (size - 1) or 0 in x.shape:
             return None
-        return x.shape, x.stride(), x.dtype, x.get_device()
+        return x.shape, x.stride(), dtype, x.get_device()
 
     def repeat(self, again: Again, x: Any) -> Any:
         """A known reduction, with the result in a new tensor."""
-        out = self.torch.empty(again.shape, dtype=self.dtypes[again.dtype], device=x.device)
-        again.launch({"data": x.data_ptr(), "data_first": again.start, "out": out.data_ptr()}, self.stream(x))
+        out = x.new_empty(again.shape, dtype=self.dtypes[again.dtype])
+        stream = self.raw_stream(again.engine.index)
+        if again.engine.is_current():
+            again.launch.again(x.data_ptr(), again.start, out.data_ptr(), stream)
+        else:
+            again.launch({"data": x.data_ptr(), "data_first": again.start, "out": out.data_ptr()}, stream)
         return out
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -16,6 +16,7 @@ from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.libraries import as_call, cuda_libraries
 from redtune.operators import Operator, field_type
+from redtune.plan import is_split
 from redtune.types import Device, Kernel, Launch, Problem
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
             yield f"exchange redux reduces {LANES} lanes, not {config.wave}"
         if team_of(config) < LANES:
             yield f"exchange redux reduces {LANES} lanes, not a team of {team_of(config)}"
-    if config.exchange == "shuffle" and config.wave > LANES and team_of(config) > LANES:
-        widest = max(config.block, config.second_block if is_read("second_block", config) else 0)
+    if config.exchange == "shuffle" and config.wave > LANES:
+        # Those threads whose tail is more than one hardware wave: of a block, and of a second pass.
+        widest = max(
+            config.block if team_of(config) > LANES else 0,
+            config.second_block if is_read("second_block", config) and is_split(problem, config) else 0,
+        )
         if widest // config.wave > NAMED_BARRIERS:
             tails = widest // config.wave
             yield f"{tails} tails of {config.wave} lanes need a named barrier each, and there are {NAMED_BARRIERS}"
