@@ -13,7 +13,7 @@ import re
 import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from redtune.errors import UsageError
 from redtune.evaluation import numpy_identity
@@ -150,7 +150,8 @@ def _derived(name: str, spec: Mapping[str, Any]) -> Operator:
         if bites == "any" and facts.roundings:
             bites = "small"  # of whole numbers: values that nearly tie would tie once rounded
     if finish is not None:
-        facts = facts_of(finish, {"a": "value"} | fields_of(base, "a") | COUNTS | limits, f"{where}: finish")
+        own: dict[str, Sort] = {"a": "value"}
+        facts = facts_of(finish, own | fields_of(base, "a") | COUNTS | limits, f"{where}: finish")
         result = base.finish[0]
         if facts.makes_floats and facts_by_part(base)["finish"].sort != "value":
             result = f"real({result})"
@@ -187,7 +188,7 @@ def _unset(*inputs: Any) -> Any:
     raise AssertionError("the reference is set once the operator has been checked")
 
 
-# --- parts of definitions -----------------------------------------------------------------------------------------------
+# --- parts of definitions ---------------------------------------------------------------------------------------------
 
 
 def _choice(where: str, key: str, value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -290,6 +291,6 @@ def _empty(where: str, value: Any) -> float | None:
     if value in ("nan", "inf", "-inf"):
         return float(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and (isinstance(value, float) or abs(value) < 2**63)):
-        raise UsageError(f"{where}: empty cannot be {reprlib.repr(value)}: a number is wanted")
-    return value
+    if value is None or (is_number and (isinstance(value, float) or abs(value) < 2**63)):
+        return value  # type: ignore[no-any-return]
+    raise UsageError(f"{where}: empty cannot be {reprlib.repr(value)}: a number is wanted")

@@ -9,7 +9,7 @@ from typing import Any
 
 from redtune.dtypes import DTYPES, UNSIGNED, Dtype
 from redtune.evaluation import State, numpy_finish, numpy_identity, numpy_lift, numpy_merge
-from redtune.expressions import names_in, parse
+from redtune.expressions import names_in
 from redtune.operators import Operator, accumulate_type, is_order_free, result_type
 from redtune.references import Depths
 from redtune.sorts import facts_by_part
@@ -17,6 +17,13 @@ from redtune.sorts import facts_by_part
 INDICES = (0, 1, 7, 2**31)
 DEPTHS = Depths(8, 8)
 MAX_TUPLES = 20_000
+# The largest number and the smallest.
+ENDS = {
+    "float16": (65504.0, 2.0**-24),
+    "bfloat16": (2.0**128 - 2.0**120, 2.0**-133),
+    "float32": (2.0**128 - 2.0**104, 2.0**-149),
+    "float64": (1.7976931348623157e308, 5e-324),
+}
 EASE = 4  # a law is broken when results differ by more than so many bounds
 
 
@@ -41,8 +48,8 @@ def _refusal(op: Operator, dtype: Dtype) -> str:
         ordered = sorted(name for facts in parts.values() for name in facts.orders)
         if ordered:
             return (
-                f"operator {op.name} orders or divides {ordered[0]}, which wraps around and has no sign in {accumulate}, "
-                f"where {dtype.name} adds up: choose a dtype of floats, accumulates: float or the kind value"
+                f"operator {op.name} orders or divides {ordered[0]}, and sums of {dtype.name} have no sign in a kernel: "
+                "choose a dtype of floats, accumulates: float or the kind value"
             )
     if DTYPES[accumulate].kind == "uint":
         negative = [part for part, facts in parts.items() if facts.negates_literal and not part.startswith("identity")]
@@ -67,15 +74,13 @@ def _elements(dtype: Dtype, is_moderate: bool) -> Any:
         return np.array([True, False])
     if dtype.kind in ("int", "uint"):
         low, high = dtype.limits
-        plain = [1, 2, 3, 5, 0, -1, -2, -7]
         ends = [] if is_moderate else [high, low, high - 1, low + 1, 100]
-        return np.array([value for value in [*plain, *ends] if value >= low], dtype.name)
-    plain = [1.0, 2.0, 3.0, 5.0, 0.0, -1.0, -2.0, -8.0, 0.75, -0.0, np.nan, np.inf, -np.inf]
-    largest = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028234663852886e38}
-    smallest = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149}
-    top, tiny = largest.get(dtype.name, 1.7976931348623157e308), smallest.get(dtype.name, 5e-324)
-    ends = [] if is_moderate else [1e4, -1e4, 1 / 1024, top, -top, tiny, -tiny]
-    return dtype.decode(dtype.encode(np.array(plain + ends)))
+        return np.array([value for value in [1, 2, 3, 5, 0, -1, -2, -7, *ends] if value >= low], dtype.name)
+    values = [1.0, 2.0, 3.0, 5.0, 0.0, -1.0, -2.0, -8.0, 0.75, -0.0, np.nan, np.inf, -np.inf]
+    if not is_moderate:
+        top, tiny = ENDS[dtype.name]
+        values += [1e4, -1e4, 1 / 1024, top, -top, tiny, -tiny]
+    return dtype.decode(dtype.encode(np.array(values)))
 
 
 class _Laws:

@@ -5,6 +5,7 @@ Strides and offsets are in elements, not bytes. Axes of length 0 are the caller'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -131,3 +132,48 @@ def _distance(kept: _Axis) -> tuple[bool, int, int]:
     decide a tie. A broadcast axis has no neighbours and comes last."""
     stride = abs(kept.strides[0])
     return stride == 0, stride, abs(kept.strides[-1])
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a C-contiguous array, in elements."""
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A layout, and what must be done to come by it: `packs` is the order of axes in which operands are copied first
+    (None where they are read as they lie), `is_fresh` says that the result is made in C order and copied."""
+
+    layout: Layout
+    packs: tuple[int, ...] | None
+    is_fresh: bool
+
+
+def fit(
+    shape: tuple[int, ...],
+    strides: tuple[tuple[int, ...], ...],
+    axes: tuple[int, ...],
+    out_strides: tuple[int, ...],
+    keeps_order: bool,
+    must_copy: bool = False,
+) -> Fit:
+    """How arrays are walked: as they lie where a kernel can, else after one contiguous copy of each."""
+    found = None if must_copy else collapse(shape, strides, axes, out_strides, keeps_order)
+    if found is not None:
+        return Fit(found, None, False)
+    # With the reduced axes last, every result's elements are neighbours.
+    order = tuple(k for k in range(len(shape)) if k not in axes) + axes
+    packed = tuple(shape[k] for k in order)
+    last = tuple(range(len(shape) - len(axes), len(shape)))
+    same = (contiguous_strides(packed),) * len(strides)
+    found = collapse(packed, same, last, out_strides, keeps_order)
+    if found is not None:
+        return Fit(found, order, False)
+    kept = packed[: len(shape) - len(axes)]
+    found = collapse(packed, same, last, contiguous_strides(kept), keeps_order)
+    assert found is not None, "a packed array and a C-contiguous result always fit"
+    return Fit(found, order, True)

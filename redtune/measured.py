@@ -2,9 +2,9 @@
 
 The reference folds in float64 (integers: in their own accumulator). The tolerance is first-order error analysis done
 by numpy: the terms of every element are moved by a small share of their size, the fold says how far the state moves,
-and a kernel that rounds `k` times on the way moves it `k * u` of that. For a sum this is the textbook bound, depth * u *
-sum(|terms|), whatever the order. Comparing two orders of float32 would be simpler and is no bound: two orders of three
-numbers are often both exact where a third is not.
+and a kernel that rounds `k` times on the way moves it `k * u` of that. For a sum this is the textbook bound,
+depth * u * sum(|terms|), whatever the order. Comparing two orders of float32 would be simpler and is no bound: two
+orders of three numbers are often both exact where a third is not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def with_reference(op: Operator) -> Operator:
     )
 
 
-# --- folding ------------------------------------------------------------------------------------------------------------
+# --- folding ----------------------------------------------------------------------------------------------------------
 
 
 def fold(op: Operator, accumulate: str, inputs: Sequence[Any], moved: str = "") -> State:
@@ -134,7 +134,7 @@ def _tree(op: Operator, accumulate: str, state: State) -> State:
     return state
 
 
-# --- the reference ------------------------------------------------------------------------------------------------------
+# --- the reference ----------------------------------------------------------------------------------------------------
 
 
 def _wide(op: Operator, dtype: Dtype) -> str:
@@ -182,7 +182,7 @@ def _narrow(op: Operator, dtype: Dtype) -> str:
     return accumulate if accumulate == "float32" and any(part in texts for part in ("*", "/", "exp(")) else ""
 
 
-# --- the tolerance ------------------------------------------------------------------------------------------------------
+# --- the tolerance ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def _sized(text: str, names: dict[str, Any]) -> tuple[Any, Any]:
     return size(parse(text))
 
 
-# --- what to judge with -------------------------------------------------------------------------------------------------
+# --- what to judge with -----------------------------------------------------------------------------------------------
 
 # What the data sets of redtune.data consist of, in the order in which they are tried. A few factors among the units.
 TYPICAL: dict[Any, tuple[float, ...]] = {

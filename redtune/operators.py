@@ -480,6 +480,11 @@ def operator_for(op: Operator, dtype: Dtype) -> Operator:
     raise DtypeError(f"{op.name} of {dtype.name} has no meaning: choose from {', '.join(allowed)}")
 
 
+def counts_in_order(op: Operator) -> bool:
+    """Whether the result is an index, so that elements must be counted in the order of the array."""
+    return op.result == "index" and "i" in op.lift
+
+
 def entry_of(name: str, custom: str) -> Operator:
     """The entry called `name`, or the user's own with that definition."""
     if not custom:

@@ -16,8 +16,8 @@ from redtune.arrays import Again, Engine, Form, Launcher
 from redtune.config import Config
 from redtune.defaults import starting_points
 from redtune.errors import CompileError, UsageError
-from redtune.layouts import Layout, Strides, collapse
-from redtune.operators import Operator, result_of
+from redtune.layouts import Fit, Layout, Strides, fit
+from redtune.operators import Operator, counts_in_order, result_of
 from redtune.plan import make_plan, operands_of
 from redtune.problems import make_problem
 from redtune.refusals import problem_refusal, refusals
@@ -63,6 +63,13 @@ _LOCK = threading.Lock()
 KEPT = 4096  # distinct reductions remembered
 
 
+def forget() -> None:
+    """Drops what was prepared, so that configs tuned since then are found."""
+    with _LOCK:
+        PREPARED.clear()
+        AGAIN.clear()
+
+
 def _keep(table: dict[Any, Any], key: Any, value: Any) -> None:
     """Adds an entry; the oldest makes room."""
     with _LOCK:
@@ -87,23 +94,6 @@ def remembered(key: Any, make: Callable[[], Prepared]) -> Prepared:
     return found
 
 
-# --- from arrays to a problem -----------------------------------------------------------------------------------------
-
-
-def _packed_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes with the reduced ones last, so that every result's elements are neighbours."""
-    return tuple(k for k in range(ndim) if k not in axes) + axes
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a C-contiguous array, in elements."""
-    strides, step = [], 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= length
-    return tuple(reversed(strides))
-
-
 def prepare(
     request: Request,
     operator: Operator,
@@ -116,22 +106,15 @@ def prepare(
     """Chooses layout, config and launches. `forms` are the operands', broadcast to one shape; `result_strides` those of
     the kept axes in the result, in elements; `flags` the further fields of the problem."""
     shape = forms[0].shape
-    kept = tuple(length for axis, length in enumerate(shape) if axis not in axes)
-    keeps_order = operator.result == "index" and "i" in operator.lift
-    is_apart = any(form.is_apart for form in forms)
-    strides = tuple(form.strides for form in forms)
-    layout = None if is_apart else collapse(shape, strides, axes, result_strides, keeps_order)
-    packs, is_fresh = None, False
-    if layout is None:
-        packs = _packed_order(len(shape), axes)
-        packed_shape = tuple(shape[k] for k in packs)
-        packed = (contiguous_strides(packed_shape),) * len(forms)
-        last = tuple(range(len(kept), len(shape)))
-        layout = collapse(packed_shape, packed, last, result_strides, keeps_order)
-        if layout is None:
-            is_fresh = True
-            layout = collapse(packed_shape, packed, last, contiguous_strides(kept), keeps_order)
-        assert layout is not None, "a packed array and a C-contiguous result always fit"
+    fitted = fit(
+        shape,
+        tuple(form.strides for form in forms),
+        axes,
+        result_strides,
+        keeps_order=counts_in_order(operator),
+        must_copy=any(form.is_apart for form in forms),
+    )
+    layout = fitted.layout
     problem = replace(
         make_problem(
             request.op,
@@ -147,18 +130,16 @@ def prepare(
         is_strided=layout.kind == "columns" and layout.inner == 1,
         **flags,
     )
-    return _with_kernel(request, problem, engine, layout, packs, kept, is_fresh)
+    return _with_kernel(request, problem, engine, fitted)
 
 
 def _with_kernel(
     request: Request,
     problem: Problem,
     engine: Engine,
-    layout: Layout,
-    packs: tuple[int, ...] | None,
-    kept: tuple[int, ...],
-    is_fresh: bool,
+    fitted: Fit,
 ) -> Prepared:
+    layout = fitted.layout
     device, dialect = engine.device, engine.backend.dialect
     reason = problem_refusal(problem, device)
     if reason:
@@ -178,9 +159,9 @@ def _with_kernel(
         launch=engine.prepare(program, plan.launches, values),
         operands=operands_of(problem),
         starts=tuple(strides.start for strides in layout.inputs),
-        packs=packs,
+        packs=fitted.packs,
         result=result_of(problem),
-        is_fresh=is_fresh,
+        is_fresh=fitted.is_fresh,
     )
 
 
@@ -193,7 +174,9 @@ def _first_that_compiles(request: Request, problem: Problem, engine: Engine) -> 
         if reasons:
             raise UsageError(reasons[0])
         return request.config, "the caller", engine.load(render(problem, request.config, dialect, device))
-    found = store.lookup(problem, dialect, device)
+    # Masks, initial values and ragged rows are never tuned for themselves: what suits the rows suits them.
+    alike = replace(problem, is_masked=False, is_seeded=False, is_ragged=False)
+    found = store.lookup(problem, dialect, device, alike=alike)
     shapes = [c for c in starting_points(problem, dialect, device) if c != found.config]
     failure: CompileError | None = None
     for config in (found.config, *shapes):
@@ -234,4 +217,4 @@ def prepare_ragged(
     is_packed = any(form.is_apart or form.strides != (1,) for form in forms)
     whole = Strides(0, 0, 1, 0)
     layout = Layout("ragged", rows, mean, 1, (whole,) * len(forms), out_stride, 0)
-    return _with_kernel(request, problem, engine, layout, (0,) if is_packed else None, (rows,), False)
+    return _with_kernel(request, problem, engine, Fit(layout, (0,) if is_packed else None, False))

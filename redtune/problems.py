@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from dataclasses import replace
+from typing import Any
+
 from redtune.dtypes import DTYPES, Dtype, dtype_named, unknown
 from redtune.errors import DtypeError, UsageError
-from redtune.operators import Operator, accumulate_type, entry_of, keeps_losses, operator_for
+from redtune.layouts import contiguous_strides, fit
+from redtune.operators import (
+    Operator,
+    accumulate_type,
+    counts_in_order,
+    entry_of,
+    keeps_losses,
+    operator_for,
+)
 from redtune.types import DETERMINISMS, Problem
 
 MAX_N = 1 << 40
+
+
+def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The reduced axes, ascending and counted from 0. Raises AxisError, ValueError or TypeError as numpy does."""
+    import numpy as np
+
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = []
+    for one in given:
+        try:
+            at = operator.index(one)
+        except TypeError:
+            raise TypeError(f"axis is a whole number or a tuple of them, not {one!r}") from None
+        # numpy takes the axes 0 and -1 of an array that has none.
+        room = max(ndim, 1)
+        if not -room <= at < room:
+            raise np.exceptions.AxisError(at, ndim)
+        if ndim:
+            axes.append(at % ndim)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"axis {tuple(given)} names an axis twice")
+    return tuple(sorted(axes))
 
 
 def make_problem(
@@ -29,7 +66,7 @@ def make_problem(
     an unknown name, with the nearest one, or for an `n` that is no number of elements.
     """
     element = dtype_named(dtype)
-    operator = operator_for(entry_of(op, custom), element)
+    entry = operator_for(entry_of(op, custom), element)
     if isinstance(n, bool) or not isinstance(n, int):
         raise UsageError(f"n is a whole number of elements, not {n!r}")
     if not 1 <= n <= MAX_N:
@@ -37,9 +74,9 @@ def make_problem(
     if determinism not in DETERMINISMS:
         raise UsageError(unknown("determinism", determinism, DETERMINISMS))
     return Problem(
-        op=operator.name,
+        op=entry.name,
         dtype=dtype,
-        accumulate=running_type(operator, element, result, accumulate),
+        accumulate=running_type(entry, element, result, accumulate),
         n=n,
         outer=outer,
         inner=inner,
@@ -75,3 +112,32 @@ def running_type(op: Operator, dtype: Dtype, result: str | None, accumulate: str
     if accumulate == "compensated" and not keeps_losses(op, own):
         raise UsageError(f"{op.name} adds nothing up; accumulate='compensated' is for sums")
     return "float64" if accumulate == "float64" else own
+
+
+def shaped_problem(
+    op: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    axis: Any = None,
+    determinism: str = "any",
+    *,
+    accumulate: str | None = None,
+    custom: str = "",
+) -> Problem:
+    """The reduction of some axes of a C-contiguous array, as `redtune.reduce` would do it: axes that a kernel cannot
+    walk count as rows, which is what they are after their copy."""
+    entry = operator_for(entry_of(op, custom), dtype_named(dtype))
+    if not all(isinstance(length, int) and length >= 1 for length in shape):
+        raise UsageError(f"the shape {shape} has no elements; every length must be at least 1")
+    if counts_in_order(entry) and isinstance(axis, (tuple, list)):
+        raise UsageError(f"{entry.name} takes one axis or all, not {axis!r}")
+    axes = normal_axes(axis, len(shape))
+    kept = tuple(length for k, length in enumerate(shape) if k not in axes)
+    strides = (contiguous_strides(shape),) * entry.inputs
+    layout = fit(shape, strides, axes, contiguous_strides(kept), counts_in_order(entry)).layout
+    if math.prod(shape) > MAX_N:
+        raise UsageError(f"the shape {shape} has {math.prod(shape)} elements; at most 2**40")
+    problem = make_problem(
+        op, dtype, layout.n, determinism, outer=layout.outer, inner=layout.inner, accumulate=accumulate, custom=custom
+    )
+    return replace(problem, is_strided=layout.kind == "columns" and layout.inner == 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,18 +14,18 @@ from redtune.arrays import Again, Form, Library, library_of
 from redtune.config import Config
 from redtune.dtypes import dtype_named
 from redtune.errors import DtypeError, UsageError
-from redtune.operators import Operator, entry_of, operator_for, operator_named, result_type
+from redtune.layouts import contiguous_strides
+from redtune.operators import Operator, counts_in_order, entry_of, operator_for, operator_named, result_type
 from redtune.preparing import (
     AGAIN,
     Prepared,
     Request,
-    contiguous_strides,
     keep_again,
     prepare,
     prepare_ragged,
     remembered,
 )
-from redtune.problems import running_type
+from redtune.problems import normal_axes, running_type
 from redtune.types import DETERMINISMS
 
 
@@ -112,28 +111,6 @@ def dtype_name(dtype: Any) -> str:
     return str(name)
 
 
-def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """The reduced axes, ascending and counted from 0. Raises AxisError, ValueError or TypeError as numpy does."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = []
-    for one in given:
-        try:
-            at = operator.index(one)
-        except TypeError:
-            raise TypeError(f"axis is a whole number or a tuple of them, not {one!r}") from None
-        # numpy takes the axes 0 and -1 of an array that has none.
-        room = max(ndim, 1)
-        if not -room <= at < room:
-            raise np.exceptions.AxisError(at, ndim)
-        if ndim:
-            axes.append(at % ndim)
-    if len(set(axes)) != len(axes):
-        raise ValueError(f"axis {tuple(given)} names an axis twice")
-    return tuple(sorted(axes))
-
-
 class _Call:
     """One call, checked: arrays, axes and what the result looks like."""
 
@@ -163,7 +140,7 @@ class _Call:
     # --- what comes in ------------------------------------------------------------------------------------------------
 
     def _add_mask(self, where: Any) -> None:
-        if self.operator.result == "index":
+        if counts_in_order(self.operator):
             raise TypeError(f"{self.operator.name} takes no where")
         library, (mask,) = _arrays([where])
         if library is not self.library:
@@ -378,6 +355,6 @@ def _broadcast(form: Form, shape: tuple[int, ...]) -> Form:
 
 def _allowed_axis(axis: Any, op: Operator) -> Any:
     """The axis of a call; an index counts along one axis or all."""
-    if op.result == "index" and "i" in op.lift and isinstance(axis, (tuple, list)):
+    if counts_in_order(op) and isinstance(axis, (tuple, list)):
         raise TypeError(f"{op.name} takes one axis or None, not {axis!r}")
     return axis

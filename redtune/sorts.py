@@ -120,7 +120,7 @@ class _Reader:
         if name not in self.names:
             shown = [known for known in self.names if known not in SCALES]
             raise UsageError(
-                f"{self.where} reads {name!r}, which has no meaning there; beside numbers it may read {', '.join(shown)}"
+                f"{self.where} reads {name!r}, which has no meaning there: it may read numbers and {', '.join(shown)}"
             )
         return self.names[name]
 
@@ -219,7 +219,7 @@ def facts_by_part(op: Operator) -> dict[str, Facts]:
     return found
 
 
-# --- sums ---------------------------------------------------------------------------------------------------------------
+# --- sums -------------------------------------------------------------------------------------------------------------
 
 
 def check_sums(op: Operator) -> None:
@@ -246,12 +246,12 @@ def check_sums(op: Operator) -> None:
 class _Reads:
     """Who reads a field: expressions that name it, or a let that does."""
 
-    field: str
+    name: str
     lets: set[str] = field(default_factory=set)
 
     def is_in(self, node: ast.expr) -> bool:
         return any(
-            (isinstance(part, ast.Attribute) and part.attr == self.field)
+            (isinstance(part, ast.Attribute) and part.attr == self.name)
             or (isinstance(part, ast.Name) and part.id in self.lets)
             for part in ast.walk(node)
         )
@@ -267,7 +267,7 @@ def _is_linear(node: ast.expr, reads: _Reads) -> bool:
     """Whether doubling the field in `a` and `b` doubles the value, everything else being the same."""
     match node:
         case ast.Attribute(_, attr):
-            return attr == reads.field
+            return attr == reads.name
         case ast.UnaryOp(_, operand):
             return _is_linear(operand, reads)
         case ast.BinOp(left, ast.Add() | ast.Sub(), right):

@@ -7,8 +7,10 @@ a miss with one warning. Files hold data only: they are read with the safe loade
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import tempfile
 import warnings
 import zlib
@@ -26,6 +28,7 @@ from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_js
 
 CACHE_VARIABLE = "REDTUNE_CACHE"
 LOCK_TIMEOUT_S = 30.0
+SIZE_MARK = "2p"  # before the size classes in a file name
 CHECK_BYTES = 4  # of the checksum behind a compiled kernel
 
 
@@ -80,16 +83,16 @@ def bucket_of(n: int) -> int:
     return (n - 1).bit_length()
 
 
-def file_name(problem: Problem, temperature: str, bucket: int | None = None) -> str:
+def file_name(problem: Problem, temperature: str) -> str:
     """The file of a problem in the folder of an architecture."""
-    size = bucket_of(problem.n) if bucket is None else bucket
     name = problem.op + (f"+{zlib.crc32(problem.custom.encode()):08x}" if problem.custom else "")
     running = problem.accumulate + "+compensated" * problem.is_compensated
-    shape = "" if problem.layout == "flat" else f"{bucket_of(problem.outer)}x{bucket_of(problem.inner)}x"
     flags = "".join(f"+{flag}" for flag in ("masked", "seeded") if getattr(problem, f"is_{flag}"))
     running += f"+{problem.result}" if problem.result else ""
     parts = [name, problem.dtype, running, problem.layout + flags]
-    parts += [f"{shape}2p{size}", problem.determinism, temperature]
+    n, outer, inner = _buckets(problem)
+    size = f"{n}" if problem.layout == "flat" else f"{n}x{outer}x{inner}"
+    parts += [f"{SIZE_MARK}{size}", problem.determinism, temperature]
     return "-".join(map(plain, parts)) + ".yaml"
 
 
@@ -188,12 +191,15 @@ class Found:
     best: Best | None = None
 
 
-def lookup(problem: Problem, dialect: Dialect, device: Device, temperature: str = "cold") -> Found:
+def lookup(
+    problem: Problem, dialect: Dialect, device: Device, temperature: str = "cold", alike: Problem | None = None
+) -> Found:
     """The config to run a problem with: the user's, a shipped one, one of a near size or architecture, the default.
 
-    Whatever is found is checked against the problem at hand, so that it can always be launched.
+    Whatever is found is checked against the problem at hand, so that it can always be launched. `alike` is the problem
+    to look for, where that is another one.
     """
-    for found in candidates(problem, device, temperature):
+    for found in candidates(alike or problem, device, temperature):
         if not refusals(found.config, problem, dialect, device):
             return found
     return Found(default_config(problem, dialect, device), "the default, nothing is tuned for this yet")
@@ -202,25 +208,50 @@ def lookup(problem: Problem, dialect: Dialect, device: Device, temperature: str 
 def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[Found]:
     """Entries that may suit, the nearest first."""
     user, shipped = cache_path() / "configs", shipped_path()
-    own, here = folder_name(device), bucket_of(problem.n)
-    near = sorted(range(64), key=lambda bucket: (abs(bucket - here), bucket))
+    own = folder_name(device)
     others = sorted(
         (folder.name for root in (user, shipped) if root.is_dir() for folder in root.iterdir() if folder.is_dir()),
         key=lambda name: (_arch_distance(name, own), name),
     )
     others = [name for name in dict.fromkeys(others) if name != own and name.startswith(f"{device.backend}-")]
-    for bucket in near:
-        for root, whose in ((user, "tuned here"), (shipped, "shipped")):
-            best = read_entry(root / own / file_name(problem, temperature, bucket))
-            if best is not None:
-                size = "" if bucket == here else f" for about 2^{bucket} elements"
-                yield Found(best.config, f"{whose}{size}{_age(best, device)}", best)
+    roots = ((user, "tuned here"), (shipped, "shipped"))
+    for distance, path, whose in _near_sizes([(root / own, whose) for root, whose in roots], problem, temperature):
+        best = read_entry(path)
+        if best is not None:
+            yield Found(best.config, f"{whose}{_size(best.problem) if distance else ''}{_age(best, device)}", best)
     for folder in others:
-        for bucket in near:
-            for root in (user, shipped):
-                best = read_entry(root / folder / file_name(problem, temperature, bucket))
-                if best is not None and best.device.vendor == device.vendor:
-                    yield Found(best.config, f"tuned on {best.device.arch}, the nearest architecture", best)
+        for _, path, _ in _near_sizes([(root / folder, whose) for root, whose in roots], problem, temperature):
+            best = read_entry(path)
+            if best is not None and best.device.vendor == device.vendor:
+                yield Found(best.config, f"tuned on {best.device.arch}, the nearest architecture", best)
+
+
+def _near_sizes(folders: list[tuple[Path, str]], problem: Problem, temperature: str) -> list[tuple[int, Path, str]]:
+    """(distance in powers of two, file, whose) of the same problem in other sizes, the nearest first."""
+    front, back = file_name(problem, temperature).split(SIZE_MARK)
+    here = _buckets(problem)
+    rows = []
+    for order, (folder, whose) in enumerate(folders):
+        for path in folder.glob(f"{glob.escape(front)}{SIZE_MARK}*{glob.escape(back[back.index('-') :])}"):
+            sizes = re.fullmatch(r"(\d+)(?:x(\d+)x(\d+))?", path.name.removeprefix(front + SIZE_MARK).split("-")[0])
+            if sizes:
+                there = tuple(int(size or 0) for size in sizes.groups())
+                distance = sum(abs(a - b) for a, b in zip(here, there, strict=True))
+                rows.append((distance, order, path, whose))
+    return [(distance, path, whose) for distance, _, path, whose in sorted(rows)]
+
+
+def _buckets(problem: Problem) -> tuple[int, int, int]:
+    """The size classes of a problem: of its reduced elements, and of its results outside and inside of them."""
+    if problem.layout == "flat":
+        return bucket_of(problem.n), 0, 0
+    return bucket_of(problem.n), bucket_of(problem.outer), bucket_of(problem.inner)
+
+
+def _size(problem: Problem) -> str:
+    n, outer, inner = _buckets(problem)
+    results = f" and 2^{outer + inner} results" if problem.layout != "flat" else ""
+    return f" for about 2^{n} elements{results}"
 
 
 def _age(best: Best, device: Device) -> str:
