@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from redtune.config import KNOBS, Config, Value, choices, settled
-from redtune.dtypes import unknown
+from redtune.dtypes import dtype_named, unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError
-from redtune.operators import operator_named
+from redtune.operators import counts_in_order, operator_for, operator_named
 from redtune.plan import read_bytes
-from redtune.problems import make_problem
+from redtune.problems import asked_axes, make_problem, shaped_problem
 from redtune.types import Best, Device, Problem
 
 if TYPE_CHECKING:
@@ -43,60 +43,161 @@ def check_fits(problem: Problem, device: Device) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to search, whatever the problem. `trials` is how many configs a study holds in the end, those of earlier
+    calls included; `time_limit_s` ends the measuring after so many seconds; `fix` sets knobs."""
+
+    trials: int | None = None
+    time_limit_s: float | None = None
+    sampler: str = "tpe"
+    seed: int = 0
+    fix: Mapping[str, Value] = field(default_factory=dict)
+    cold: bool = True
+    storage: str | None = None
+    study: str | None = None
+    progress: Callable[[Progress], None] = lambda progress: None
+
+    def checked(self) -> Options:
+        """Raises UsageError for what has no meaning."""
+        from redtune.proposals import SAMPLERS
+
+        check_fixes(self.fix)
+        if self.sampler not in SAMPLERS:
+            raise UsageError(unknown("sampler", self.sampler, SAMPLERS))
+        if self.trials is not None and self.trials < 1:
+            raise UsageError(f"a search of {self.trials} trials measures nothing; ask for at least 1")
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise UsageError(f"a time limit of {self.time_limit_s:g} s leaves no time; ask for more than 0")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed is {self.seed}; it must lie between 0 and 2**32 - 1")
+        return self
+
+    def run(self, problem: Problem, device: Device) -> Report:
+        """Searches for one problem on one device."""
+        from redtune.custom import check_laws
+        from redtune.preparing import forget
+        from redtune.tuner import Search
+
+        check_fits(problem, device)
+        if problem.custom:
+            check_laws(problem.custom, problem.dtype)
+        report = Search(
+            problem,
+            device,
+            trials=self.trials,
+            time_limit_s=self.time_limit_s,
+            sampler=self.sampler,
+            seed=self.seed,
+            fixed=self.fix,
+            storage=self.storage,
+            study=self.study,
+            is_cold=self.cold,
+            progress=self.progress,
+        ).run()
+        forget()  # what was prepared before does not know the new config
+        return report
+
+
 def search(
     op: str,
     dtype: str = "float32",
     n: int | None = None,
     *,
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
+    accumulate: str | None = None,
+    custom: str = "",
     backend: str | None = None,
     device: int = 0,
-    trials: int | None = None,
-    time_limit_s: float | None = None,
-    sampler: str = "tpe",
-    seed: int = 0,
-    fix: Mapping[str, Value] | None = None,
     determinism: str = "any",
-    cold: bool = True,
-    storage: str | None = None,
-    study: str | None = None,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    **options: Any,
 ) -> Report:
-    """Tunes the reduction of `n` elements (2**28 on a GPU and 2**25 on a CPU if None) and keeps the winner.
+    """Tunes one reduction and keeps the winner: of `n` elements (2**28 on a GPU and 2**25 on a CPU if None), or of some
+    axes of a C-contiguous array of a `shape`.
 
-    `trials` is how many configs the study holds in the end, those of earlier calls included; `time_limit_s` ends the
-    measuring after so many seconds. `fix` sets knobs; a search with fixed knobs reports its winner but does not store
-    it. Raises UsageError, BackendMissing, or NothingVerified when no config came through the judge.
+    `options` are those of `Options`; a search with fixed knobs reports its winner but does not store it. `custom` is
+    an operator of one's own (redtune.custom), proven to keep its laws first. Raises UsageError, BackendMissing, or
+    NothingVerified when no config came through the judge.
     """
     from redtune.lab import find_device
-    from redtune.proposals import SAMPLERS
-    from redtune.tuner import Search
 
-    problem = make_problem(op, dtype, 1 if n is None else n, determinism)
-    fixed = check_fixes(fix or {})
-    if sampler not in SAMPLERS:
-        raise UsageError(unknown("sampler", sampler, SAMPLERS))
-    if trials is not None and trials < 1:
-        raise UsageError(f"a search of {trials} trials measures nothing; ask for at least 1")
-    if time_limit_s is not None and not time_limit_s > 0:
-        raise UsageError(f"a time limit of {time_limit_s:g} s leaves no time; ask for more than 0")
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"seed is {seed}; it must lie between 0 and 2**32 - 1")
+    how = Options(**options).checked()
+    problem = wanted_problem(op, dtype, n, shape, axis, determinism, accumulate, custom)
     found = find_device(backend, device)
-    problem = sized(problem, n, found)
-    check_fits(problem, found)
-    return Search(
-        problem,
-        found,
-        trials=trials,
-        time_limit_s=time_limit_s,
-        sampler=sampler,
-        seed=seed,
-        fixed=fixed,
-        storage=storage,
-        study=study,
-        is_cold=cold,
-        progress=progress,
-    ).run()
+    return how.run(sized(problem, n if shape is None else 0, found), found)
+
+
+def wanted_problem(
+    op: str,
+    dtype: str,
+    n: int | None,
+    shape: Sequence[int] | None,
+    axis: Any,
+    determinism: str = "any",
+    accumulate: str | None = None,
+    custom: str = "",
+) -> Problem:
+    """The problem of a flat size or of a shape; of one element where neither is given."""
+    if shape is None:
+        if axis is not None:
+            raise UsageError(f"axis {axis} belongs to a shape: give the shape too")
+        return make_problem(op, dtype, 1 if n is None else n, determinism, accumulate=accumulate, custom=custom)
+    if n is not None:
+        raise UsageError(f"n is {n} and the shape {tuple(shape)}: give one of them")
+    return shaped_problem(op, dtype, tuple(shape), axis, determinism, accumulate=accumulate, custom=custom)
+
+
+def tune(
+    x: Any,
+    op: str,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    accumulate: str | None = None,
+    determinism: str = "any",
+    custom: str = "",
+    **options: Any,
+) -> Report:
+    """Tunes exactly the problem that `redtune.reduce(x, op, axis, ...)` is, on the device that `x` lives on.
+
+    The device runs in a process of its own: the array is neither read nor kept. Later calls of `reduce` find the
+    winner. Raises as `reduce` and `search` do.
+    """
+    from redtune.reducing import problem_of
+
+    how = Options(**options).checked()
+    problem, device = problem_of(x, op, axis, dtype, accumulate=accumulate, determinism=determinism, custom=custom)
+    return how.run(problem, device)
+
+
+def search_many(
+    wanted: Sequence[tuple[Problem, bool]],
+    *,
+    backend: str | None = None,
+    device: int = 0,
+    each: Callable[[int, Problem], None] = lambda index, problem: None,
+    **options: Any,
+) -> list[Report | RedtuneError]:
+    """Tunes problems one after the other, each with whether its size was given: one left open takes the device's.
+
+    Goes on after one that fails: its place in the list holds the error. `each` hears which one begins.
+    """
+    from redtune.lab import find_device
+
+    how = Options(**options).checked()
+    if not wanted:
+        raise UsageError("there is no problem to tune")
+    found = find_device(backend, device)
+    done: list[Report | RedtuneError] = []
+    for index, (problem, has_size) in enumerate(wanted):
+        problem = sized(problem, 0 if has_size else None, found)
+        each(index, problem)
+        try:
+            done.append(how.run(problem, found))
+        except RedtuneError as error:
+            done.append(error)
+    return done
 
 
 def devices(backend: str | None = None) -> tuple[list[Device], dict[str, str]]:
@@ -137,6 +238,8 @@ def bench(
     dtype: str = "float32",
     n: int | None = None,
     *,
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
     backend: str | None = None,
     device: int = 0,
     cold: bool = True,
@@ -145,9 +248,9 @@ def bench(
     from redtune.bench import compare_libraries
     from redtune.lab import find_device
 
-    problem = make_problem(op, dtype, 1 if n is None else n)
+    problem = wanted_problem(op, dtype, n, shape, axis)
     found = find_device(backend, device)
-    problem = sized(problem, n, found)
+    problem = sized(problem, n if shape is None else 0, found)
     check_fits(problem, found)
     return compare_libraries(problem, found, is_cold=cold)
 
@@ -189,6 +292,8 @@ def source(
     dtype: str = "float32",
     n: int | None = None,
     *,
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
     backend: str | None = None,
     device: int = 0,
     arch: str | None = None,
@@ -203,11 +308,11 @@ def source(
     from redtune.lab import find_device
     from redtune.render import render
 
-    problem = make_problem(op, dtype, 1 if n is None else n)
+    problem = wanted_problem(op, dtype, n, shape, axis)
     if arch is None:
         target = find_device(backend, device)
         dialect = backend_named(target.backend).dialect
-        problem = sized(problem, n, target)
+        problem = sized(problem, n if shape is None else 0, target)
         base = store.lookup(problem, dialect, target).config
     elif backend is None:
         raise UsageError("--arch names an architecture of a backend: name the backend too")
@@ -219,32 +324,66 @@ def source(
     return render(problem, config, dialect, target).source
 
 
-def reduce_file(path: str, op: str, *, backend: str | None = None, device: int = 0) -> dict[str, Any]:
-    """Reduces all elements of a .npy file on a device, in chunks when it is larger than the device's memory.
+def reduce_file(
+    path: str,
+    op: str,
+    *,
+    axis: Any = None,
+    keepdims: bool = False,
+    backend: str | None = None,
+    device: int = 0,
+    custom: str = "",
+    out: str | None = None,
+) -> dict[str, Any]:
+    """Reduces a .npy file on a device: all its elements, in chunks when they are more than the device's memory, or some
+    of its axes, for which the whole file must fit.
 
-    Gives the value as a Python number with the config used and where it comes from. An empty file gives numpy's answer
-    for an empty array: 0 for sum, 1 for prod, UsageError for the others.
+    Gives the value as a Python number (nested lists for axes, a complex number as [re, im]) with dtype and shape, the
+    config used and where it comes from, and writes the result to the file `out` if there is to be one. A file without
+    elements gives numpy's answer, or UsageError where numpy has none.
     """
-    from redtune import store
-    from redtune.backends import backend_named
-    from redtune.files import open_npy
+    from redtune.files import open_npy, write_result
     from redtune.lab import Lab, find_device
-    from redtune.render import render
+    from redtune.operators import entry_of, result_type
 
-    operator = operator_named(op)
     array = open_npy(path)
     dtype = array.dtype.newbyteorder("=").name
-    if array.size == 0:
-        if operator.empty is None:
-            raise UsageError(f"{path} is empty, and {op} of no elements has no value")
-        return {"value": operator.empty, "dtype": dtype, "n": 0, "config": None, "origin": "no elements"}
-    problem = make_problem(op, dtype, int(array.size))
-    found_device = find_device(backend, device)
-    dialect = backend_named(found_device.backend).dialect
-    found = store.lookup(problem, dialect, found_device)
-    with Lab(found_device, problem) as lab:
-        compiled = lab.compile(render(problem, found.config, dialect, found_device, output="state"))
+    entry = operator_for(entry_of(op, custom), dtype_named(dtype))
+    if entry.inputs > 1:
+        raise UsageError(f"{op} takes {entry.inputs} arrays, and a file holds one")
+    axes = asked_axes(axis, array.ndim)
+    if counts_in_order(entry) and isinstance(axis, tuple):
+        raise UsageError(f"{op} takes one axis or all, not {axis}")
+    if entry.empty is None and any(array.shape[k] == 0 for k in axes) and (axis is None or array.size == 0):
+        raise UsageError(f"{path} is empty, and {op} of no elements has no value")
+    facts: dict[str, Any] = {"dtype": dtype, "n": int(array.size), "shape": [], "config": None}
+    if array.size == 0 and axis is None:
+        found = {"value": entry.empty, **facts, "origin": "no elements"}
+    else:
+        found_device = find_device(backend, device)
+        if axis is None and not keepdims:
+            problem = make_problem(op, dtype, int(array.size), custom=custom)
+            found = facts | _reduce_flat(problem, path, found_device)
+        else:
+            with Lab(found_device, make_problem("max", "int32", 1)) as lab:
+                found = lab.reduce_axes(path, op, axis, keepdims, custom)
+    if out is not None:
+        write_result(out, found, result_type(entry, dtype_named(dtype)))
+    return found
+
+
+def _reduce_flat(problem: Problem, path: str, device: Device) -> dict[str, Any]:
+    """All elements of a file, in chunks where they are many."""
+    from redtune import store
+    from redtune.backends import backend_named
+    from redtune.lab import Lab
+    from redtune.render import render
+
+    dialect = backend_named(device.backend).dialect
+    found = store.lookup(problem, dialect, device)
+    with Lab(device, problem) as lab:
+        compiled = lab.compile(render(problem, found.config, dialect, device, output="state"))
         if compiled.binary is None:
             raise RedtuneError(f"the {found.origin} config did not compile: {compiled.note}")
         value = lab.reduce_file(compiled, path)
-    return {"value": value, "dtype": dtype, "n": problem.n, "config": found.config, "origin": found.origin}
+    return {"value": value, "n": problem.n, "shape": [], "config": found.config, "origin": found.origin}

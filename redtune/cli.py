@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted. Errors ar
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import traceback
@@ -23,7 +24,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Op = Annotated[str, typer.Option("--op", help="What to reduce with: sum, prod, max, min, argmax, argmin.")]
+OP_HELP = "What to reduce with: sum, max, argmax, var, logsumexp, ... (a wrong name lists them all)."
+Op = Annotated[str, typer.Option("--op", help=OP_HELP)]
+OpOrNone = Annotated[Optional[str], typer.Option("--op", help=OP_HELP)]  # noqa: UP045
+Shape = Annotated[Optional[str], typer.Option("--shape", help="Shape of a C array: 4096x4096.", metavar="AxBxC")]  # noqa: UP045
+Axis = Annotated[Optional[str], typer.Option("--axis", help="Axes to reduce: 1, -1 or 0,2; all if left out.")]  # noqa: UP045
+Out = Annotated[Optional[str], typer.Option("--out", help="Write the result to a .npy file.", metavar="FILE")]  # noqa: UP045
+OpFile = Annotated[Optional[str], typer.Option("--op-file", help="YAML file of operators of your own.", metavar="FILE")]  # noqa: UP045
+Map = Annotated[Optional[str], typer.Option("--map", help="Expression of x instead of each element.", metavar="EXPR")]  # noqa: UP045
+Finish = Annotated[Optional[str], typer.Option("--finish", help="Expression of the result a.", metavar="EXPR")]  # noqa: UP045
 Dtype = Annotated[str, typer.Option(help="Type of the elements: float32, bfloat16, int8, ...")]
 Number = Annotated[Optional[str], typer.Option("--n", help="How many elements: 2**26, 1e6, 1000.", metavar="N")]  # noqa: UP045
 BackendName = Annotated[Optional[str], typer.Option("--backend", help="cuda, hip or opencl; the first with a device.")]  # noqa: UP045
@@ -59,6 +68,45 @@ def parse_seconds(text: str | None) -> float | None:
     if not match:
         raise UsageError(f"a time limit cannot be {text!r}: write 90, 90s, 2m or 1h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+
+
+def parse_shape(text: str | None) -> tuple[int, ...] | None:
+    """`4096x4096`, `2**20x16` or `8,16` as a shape."""
+    if text is None:
+        return None
+    lengths = [parse_n(length) for length in re.split(r"\s*[x,]\s*", text.strip())]
+    return tuple(length or 0 for length in lengths)
+
+
+def parse_axis(text: str | None) -> int | tuple[int, ...] | None:
+    """`1`, `-1` or `0,2` as an axis or several."""
+    if text is None:
+        return None
+    try:
+        axes = tuple(int(axis) for axis in text.split(","))
+    except ValueError:
+        raise UsageError(f"axis cannot be {text!r}: write 1, -1 or 0,2") from None
+    return axes[0] if len(axes) == 1 else axes
+
+
+def parse_operator(op: str, op_file: str | None, map_: str | None, finish: str | None) -> tuple[str, str]:
+    """The name of an operator and, where it is the user's own, its definition."""
+    from redtune.custom import derived, load_operators
+    from redtune.dtypes import unknown
+    from redtune.operators import OPERATORS
+
+    if op_file is not None:
+        if map_ is not None or finish is not None:
+            raise UsageError("--op-file holds whole operators: leave --map and --finish to the known ones")
+        own = load_operators(op_file)
+        if op in own:
+            return op, own[op]
+        if op not in OPERATORS:
+            raise UsageError(unknown("operator", op, [*OPERATORS, *own]))
+    if map_ is not None or finish is not None:
+        text = derived(op, map_, finish)
+        return str(json.loads(text)["name"]), text
+    return op, ""
 
 
 def parse_fixes(texts: list[str] | None) -> dict[str, Any]:
@@ -97,10 +145,18 @@ def devices(
 
 @app.command()
 def search(
-    op: Op,
+    op: OpOrNone = None,
+    ops: Annotated[Optional[str], typer.Option("--ops", help="Several, one search each: sum,max,argmax.")] = None,  # noqa: UP045
+    manifest: Annotated[Optional[str], typer.Option(help="YAML list of problems to tune.", metavar="FILE")] = None,  # noqa: UP045
     dtype: Dtype = "float32",
     n: Number = None,
-    like: Annotated[Optional[str], typer.Option(help="Take dtype and size from a .npy file.", metavar="FILE")] = None,  # noqa: UP045
+    shape: Shape = None,
+    axis: Axis = None,
+    like: Annotated[Optional[str], typer.Option(help="Take dtype and shape from a .npy file.", metavar="FILE")] = None,  # noqa: UP045
+    accumulate: Annotated[Optional[str], typer.Option(help="float64 or compensated, for more digits.")] = None,  # noqa: UP045
+    op_file: OpFile = None,
+    map_: Map = None,
+    finish: Finish = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     trials: Annotated[Optional[int], typer.Option(help="Configs the study holds in the end.")] = None,  # noqa: UP045
@@ -114,40 +170,67 @@ def search(
     study: Annotated[Optional[str], typer.Option(help="Name of the study.")] = None,  # noqa: UP045
     as_json: AsJson = False,
 ) -> None:
-    """Tune one reduction on this device and keep the winner."""
+    """Tune one reduction on this device and keep the winner, or one after the other: --ops, --manifest."""
     from redtune import api, terminal
+    from redtune import manifest as manifests
 
-    count = parse_n(n)
-    if like is not None:
-        from redtune.files import open_npy
-
-        array = open_npy(like)
-        dtype, count = array.dtype.newbyteorder("=").name, int(array.size)
-    try:
-        with terminal.progress_line(is_quiet=as_json) as progress:
-            report = api.search(
-                op,
-                dtype,
-                count,
-                backend=backend,
-                device=device,
-                trials=trials,
-                time_limit_s=parse_seconds(time_limit),
-                sampler=sampler,
-                seed=seed,
-                fix=parse_fixes(fix),
-                determinism=determinism,
-                cold=cold,
-                storage=storage,
-                study=study,
-                progress=progress,
+    if sum(given is not None for given in (op, ops, manifest)) != 1:
+        raise UsageError("search wants one of --op, --ops and --manifest")
+    options: dict[str, Any] = {
+        "trials": trials,
+        "time_limit_s": parse_seconds(time_limit),
+        "sampler": sampler,
+        "seed": seed,
+        "fix": parse_fixes(fix),
+        "cold": cold,
+        "storage": storage,
+        "study": study,
+    }
+    if manifest is not None:
+        wanted = manifests.read_manifest(manifest)
+    else:
+        dtype, count, lengths = size_of(dtype, n, shape, axis, like)
+        wanted = []
+        for name in [op] if op is not None else [part.strip() for part in str(ops).split(",")]:
+            known, custom = parse_operator(str(name), op_file, map_, finish)
+            problem = api.wanted_problem(
+                known, dtype, count, lengths, parse_axis(axis), determinism, accumulate, custom
             )
+            wanted.append((problem, count is not None or lengths is not None))
+    try:
+        with terminal.progress_board(len(wanted), is_quiet=as_json) as (each, progress):
+            done = api.search_many(wanted, backend=backend, device=device, each=each, progress=progress, **options)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; every finished trial is kept, and the same command continues") from None
+    if op is not None:
+        (report,) = done
+        if isinstance(report, RedtuneError):
+            raise report
+        print_json(terminal.report_json(report)) if as_json else terminal.show_report(report)
+        return
+    problems = [problem for problem, _ in wanted]
     if as_json:
-        print_json(terminal.report_json(report))
+        print_json(terminal.reports_json(problems, done))
     else:
-        terminal.show_report(report)
+        terminal.show_reports(problems, done)
+    failed = [error for error in done if isinstance(error, RedtuneError)]
+    if failed:
+        raise RedtuneError(f"{len(failed)} of {len(done)} searches failed; the first: {failed[0]}")
+
+
+def size_of(
+    dtype: str, n: str | None, shape: str | None, axis: str | None, like: str | None
+) -> tuple[str, int | None, tuple[int, ...] | None]:
+    """dtype, flat size and shape as asked for, or as a file has them; a file without axes counts as flat."""
+    if like is None:
+        return dtype, parse_n(n), parse_shape(shape)
+    from redtune.files import open_npy
+
+    if n is not None or shape is not None:
+        raise UsageError("--like takes the size from the file: leave out --n and --shape")
+    array = open_npy(like)
+    name = array.dtype.newbyteorder("=").name
+    return (name, int(array.size), None) if axis is None else (name, None, tuple(array.shape))
 
 
 @app.command()
@@ -155,6 +238,8 @@ def show(
     op: Annotated[Optional[str], typer.Option("--op", help="Only this operator.")] = None,  # noqa: UP045
     dtype: Dtype = "float32",
     n: Number = None,
+    shape: Shape = None,
+    axis: Axis = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     arch: Annotated[Optional[str], typer.Option(help="Write for sm_90, gfx942, ... with no device.")] = None,  # noqa: UP045
@@ -170,7 +255,17 @@ def show(
         if op is None:
             raise UsageError("--source prints the kernel of one operator: name it with --op")
         sys.stdout.write(
-            api.source(op, dtype, parse_n(n), backend=backend, device=device, arch=arch, fix=parse_fixes(fix))
+            api.source(
+                op,
+                dtype,
+                parse_n(n),
+                shape=parse_shape(shape),
+                axis=parse_axis(axis),
+                backend=backend,
+                device=device,
+                arch=arch,
+                fix=parse_fixes(fix),
+            )
         )
         return
     rows = api.tuned(op)
@@ -182,22 +277,39 @@ def show(
 
 @app.command()
 def run(
-    file: Annotated[str, typer.Argument(help="A .npy file; all its elements are reduced.")],
+    file: Annotated[str, typer.Argument(help="A .npy file.")],
     op: Op,
+    axis: Axis = None,
+    keepdims: Annotated[bool, typer.Option("--keepdims", help="Keep reduced axes with length 1.")] = False,
+    out: Out = None,
+    op_file: OpFile = None,
+    map_: Map = None,
+    finish: Finish = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Reduce a file with the tuned kernel."""
-    from redtune import api
+    """Reduce a file with the tuned kernel: all its elements, or some axes."""
+    from redtune import api, terminal
     from redtune.types import as_json as plain
 
-    result = api.reduce_file(file, op, backend=backend, device=device)
+    name, custom = parse_operator(op, op_file, map_, finish)
+    result = api.reduce_file(
+        file,
+        name,
+        axis=parse_axis(axis),
+        keepdims=keepdims,
+        backend=backend,
+        device=device,
+        custom=custom,
+        out=out,
+    )
     if as_json:
         print_json(plain(result))
         return
-    typer.echo(result["value"])
-    typer.echo(f"{op} of {result['n']} {result['dtype']} elements; config: {result['origin']}", err=True)
+    typer.echo(terminal.short(result["value"]) if out is None else f"written to {out}")
+    each = f" for each of {math.prod(result['shape'])} results" if result["shape"] else ""
+    typer.echo(f"{name} of {result['n']} {result['dtype']} elements{each}; config: {result['origin']}", err=True)
 
 
 @app.command()
@@ -205,6 +317,8 @@ def bench(
     op: Op,
     dtype: Dtype = "float32",
     n: Number = None,
+    shape: Shape = None,
+    axis: Axis = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     cold: Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")] = True,
@@ -214,7 +328,16 @@ def bench(
     from redtune import api, terminal
     from redtune.types import as_json as plain
 
-    comparison = api.bench(op, dtype, parse_n(n), backend=backend, device=device, cold=cold)
+    comparison = api.bench(
+        op,
+        dtype,
+        parse_n(n),
+        shape=parse_shape(shape),
+        axis=parse_axis(axis),
+        backend=backend,
+        device=device,
+        cold=cold,
+    )
     if as_json:
         print_json(plain(comparison))
     else:

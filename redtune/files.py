@@ -14,7 +14,7 @@ from redtune.errors import UsageError
 from redtune.evaluation import State, numpy_finish, numpy_identity, numpy_merge
 from redtune.operators import operator_of, result_of
 from redtune.plan import make_plan, state_layout
-from redtune.types import Device, Kernel
+from redtune.types import Device, Kernel, as_json
 
 # A chunk takes at most this share of the device's memory, and no more than this many bytes: longer chunks gain nothing.
 MEMORY_SHARE = 0.25
@@ -62,7 +62,7 @@ def chunk_elements(device: Device, element_bytes: int) -> int:
 
 
 def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kernel, program: Any, path: str) -> Any:
-    """The value of the reduction, as a Python number. `kernel` was rendered to leave its state."""
+    """The value of the reduction, as plain data. `kernel` was rendered to leave its state."""
     import numpy as np
 
     problem, config = kernel.problem, kernel.config
@@ -101,4 +101,58 @@ def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kern
                 found[name] = found[name] + start
         total = numpy_merge(op, problem.accumulate, total, found)
     result = dtype_named(result_of(problem))
-    return np.asarray(numpy_finish(op, problem.accumulate, result, total, count=len(array))).item()
+    return plain(np.asarray(numpy_finish(op, problem.accumulate, result, total, count=len(array))))
+
+
+def reduce_axes(device: Device, path: str, op: str, axis: Any, keepdims: bool, custom: str) -> dict[str, Any]:
+    """The reduction of some axes of a .npy file that fits the device, as plain data."""
+    import numpy as np
+
+    from redtune.reducing import described, reduce
+
+    array = open_npy(path)
+    if device.memory_bytes and array.nbytes > device.memory_bytes * 0.8:
+        raise UsageError(
+            f"{path} holds {array.nbytes / 2**30:.1f} GiB and {device.name} has {device.memory_bytes / 2**30:.1f}: "
+            "axes are reduced of what fits"
+        )
+    x = array
+    if device.backend != "opencl":
+        import cupy
+
+        with cupy.cuda.Device(device.index):
+            x = cupy.asarray(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    config, origin, n = described(x, op, axis, custom)
+    result = reduce(x, op, axis, keepdims=keepdims, custom=custom)
+    host = result if isinstance(result, np.ndarray) else result.get()
+    return {
+        "value": plain(host),
+        "dtype": array.dtype.newbyteorder("=").name,
+        "n": n,
+        "shape": list(host.shape),
+        "config": None if config is None else as_json(config),
+        "origin": origin,
+    }
+
+
+def plain(values: Any) -> Any:
+    """Numbers and nested lists of them; a complex number as [re, im]."""
+    import numpy as np
+
+    if values.dtype.kind == "c":
+        values = np.stack([values.real, values.imag], axis=-1)
+    return values.tolist()
+
+
+def write_result(path: str, found: dict[str, Any], dtype: str) -> None:
+    """The value of a reduction as a .npy file. Raises UsageError where it cannot be written."""
+    import numpy as np
+
+    values = np.asarray(found["value"])
+    if dtype.startswith("complex"):
+        values = values[..., 0] + 1j * values[..., 1]
+    try:
+        with Path(path).open("wb") as file:
+            np.save(file, values.astype(dtype_named(dtype).storage()).reshape(found["shape"]), allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"{path[:80]} cannot be written: {error.strerror or error}") from error

@@ -14,6 +14,7 @@ from typing import Any
 
 from redtune.backends import BACKENDS, backend_named
 from redtune.clock import is_time, summary
+from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
@@ -243,6 +244,14 @@ class Lab:
     def copy(self, data_bytes: int) -> Timing:
         """How long a copy of `data_bytes` takes within device memory."""
         return from_json(Timing, self._opened().ask("copy", FINALS_LIMIT_S, "timing", bytes=data_bytes)["timing"])
+
+    def reduce_axes(self, path: str, op: str, axis: Any, keepdims: bool, custom: str) -> dict[str, Any]:
+        """The reduction of some axes of a .npy file, by the same road as arrays."""
+        limit_s = FINALS_LIMIT_S + Path(path).stat().st_size / 20e6
+        job = {"path": path, "op": op, "axis": axis, "keepdims": keepdims, "custom": custom}
+        said = self._opened().ask("reduce_axes", limit_s, "result", **job)["result"]
+        config = from_json(Config, said["config"]) if said["config"] else None
+        return {**said, "config": config}
 
     def reduce_file(self, compiled: Compiled, path: str) -> Any:
         """The reduction of a .npy file."""

@@ -14,9 +14,10 @@ from typing import Any
 
 from redtune.backends import Call
 from redtune.clock import sampler
-from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing
-from redtune.operators import result_of
+from redtune.operators import operator_of, result_of
+from redtune.plan import read_bytes
+from redtune.spellings import shape_of, torch_call
 from redtune.types import Problem
 
 NVCC_LIMIT_S = 300
@@ -27,7 +28,10 @@ CUB_TYPES = {
     "bfloat16": "__nv_bfloat16",
     "float32": "float",
     "float64": "double",
+    "bool": "bool",
     "int8": "signed char",
+    "int16": "short",
+    "uint16": "unsigned short",
     "uint8": "unsigned char",
     "int32": "int",
     "uint32": "unsigned int",
@@ -59,8 +63,8 @@ def cuda_libraries(
 
 
 def _cub(session: Any, problem: Problem, data: Sequence[Any], arch: str) -> tuple[str, list[Call]]:
-    if problem.op not in CUB_CALLS:
-        raise BackendMissing(f"CUB's {problem.op} is not measured")
+    if problem.op not in CUB_CALLS or problem.layout != "flat" or problem.dtype not in CUB_TYPES:
+        raise BackendMissing(f"CUB's {problem.op} of {problem.layout} {problem.dtype} is not measured")
     library = ctypes.CDLL(str(_compiled_cub(problem, arch)))
     size = ctypes.c_size_t(0)
     out = session.cupy.zeros(2, "uint64")
@@ -111,21 +115,21 @@ def _torch(session: Any, problem: Problem, data: Sequence[Any]) -> tuple[str, li
     dtype = getattr(torch, problem.dtype, None)
     if dtype is None:
         raise BackendMissing(f"torch has no {problem.dtype}")
-    # Its reductions of values over all axes are called amax and amin; the others as everywhere.
-    reduce = getattr(torch, f"a{problem.op}", None) or getattr(torch, problem.op)
+    reduce, inputs = torch_call(torch, problem), operator_of(problem).inputs
     stream = torch.cuda.ExternalStream(session.stream.ptr)
 
     def tensor(buffer: Any) -> Any:
-        shape = (problem.n * dtype_named(problem.dtype).bytes,)
-        raw = session.cupy.ndarray(shape, "uint8", memptr=buffer)
-        return torch.as_tensor(raw, device="cuda").view(dtype)
+        raw = session.cupy.ndarray((read_bytes(problem),), "uint8", memptr=buffer)
+        return torch.as_tensor(raw, device="cuda").view(dtype).view(inputs, *shape_of(problem))
 
     def work(array: Any, _: Any) -> None:
         with torch.cuda.stream(stream):
-            reduce(array)
+            reduce(*array)
 
     tensors = [tensor(buffer) for buffer in data]
-    for array in tensors[:1]:
-        work(array, None)
+    try:
+        work(tensors[0], None)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise BackendMissing(f"torch's {problem.op} of {problem.dtype} fails: {str(error).splitlines()[0]}") from error
     session.stream.synchronize()
     return str(torch.__version__), [as_call(functools.partial(work, array), array) for array in tensors]

@@ -16,8 +16,8 @@ from redtune.arrays import Again, Engine, Form, Launcher
 from redtune.config import Config
 from redtune.defaults import starting_points
 from redtune.errors import CompileError, UsageError
-from redtune.layouts import Fit, Layout, Strides, fit
-from redtune.operators import Operator, counts_in_order, result_of
+from redtune.layouts import Fit, Layout, Strides
+from redtune.operators import result_of
 from redtune.plan import make_plan, operands_of
 from redtune.problems import make_problem
 from redtune.refusals import problem_refusal, refusals
@@ -94,43 +94,26 @@ def remembered(key: Any, make: Callable[[], Prepared]) -> Prepared:
     return found
 
 
-def prepare(
-    request: Request,
-    operator: Operator,
-    engine: Engine,
-    forms: Sequence[Form],
-    axes: tuple[int, ...],
-    result_strides: tuple[int, ...],
-    flags: Mapping[str, Any],
-) -> Prepared:
-    """Chooses layout, config and launches. `forms` are the operands', broadcast to one shape; `result_strides` those of
-    the kept axes in the result, in elements; `flags` the further fields of the problem."""
-    shape = forms[0].shape
-    fitted = fit(
-        shape,
-        tuple(form.strides for form in forms),
-        axes,
-        result_strides,
-        keeps_order=counts_in_order(operator),
-        must_copy=any(form.is_apart for form in forms),
-    )
+def problem_for(request: Request, forms: Sequence[Form], fitted: Fit, flags: Mapping[str, Any]) -> Problem:
+    """The problem of arrays that are walked so; `flags` are its further fields."""
     layout = fitted.layout
-    problem = replace(
-        make_problem(
-            request.op,
-            forms[0].dtype,
-            layout.n,
-            request.determinism,
-            outer=layout.outer,
-            inner=layout.inner,
-            accumulate=request.accumulate,
-            result=request.dtype,
-            custom=request.custom,
-        ),
-        is_strided=layout.kind == "columns" and layout.inner == 1,
-        **flags,
+    problem = make_problem(
+        request.op,
+        forms[0].dtype,
+        layout.n,
+        request.determinism,
+        outer=layout.outer,
+        inner=layout.inner,
+        accumulate=request.accumulate,
+        result=request.dtype,
+        custom=request.custom,
     )
-    return _with_kernel(request, problem, engine, fitted)
+    return replace(problem, is_strided=layout.kind == "columns" and layout.inner == 1, **flags)
+
+
+def prepare(request: Request, engine: Engine, forms: Sequence[Form], fitted: Fit, flags: Mapping[str, Any]) -> Prepared:
+    """Chooses config and launches for arrays that are walked so."""
+    return _with_kernel(request, problem_for(request, forms, fitted, flags), engine, fitted)
 
 
 def _with_kernel(
@@ -203,18 +186,9 @@ def prepare_ragged(
     flags: Mapping[str, Any],
 ) -> Prepared:
     """Chooses config and launches for rows of a flat array between offsets, `mean` elements long on average."""
-    problem = make_problem(
-        request.op,
-        forms[0].dtype,
-        mean,
-        request.determinism,
-        outer=rows,
-        accumulate=request.accumulate,
-        result=request.dtype,
-        custom=request.custom,
-    )
-    problem = replace(problem, is_ragged=True, **flags)
     is_packed = any(form.is_apart or form.strides != (1,) for form in forms)
     whole = Strides(0, 0, 1, 0)
     layout = Layout("ragged", rows, mean, 1, (whole,) * len(forms), out_stride, 0)
-    return _with_kernel(request, problem, engine, Fit(layout, (0,) if is_packed else None, False))
+    fitted = Fit(layout, (0,) if is_packed else None, False)
+    problem = problem_for(request, forms, fitted, {**flags, "is_ragged": True})
+    return _with_kernel(request, problem, engine, fitted)

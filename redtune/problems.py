@@ -47,6 +47,14 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(axes))
 
 
+def asked_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The reduced axes as a person names them: any fault is a UsageError."""
+    try:
+        return normal_axes(axis, ndim)
+    except (ValueError, TypeError, IndexError) as error:
+        raise UsageError(str(error)) from error
+
+
 def make_problem(
     op: str,
     dtype: str = "float32",
@@ -131,7 +139,7 @@ def shaped_problem(
         raise UsageError(f"the shape {shape} has no elements; every length must be at least 1")
     if counts_in_order(entry) and isinstance(axis, (tuple, list)):
         raise UsageError(f"{entry.name} takes one axis or all, not {axis!r}")
-    axes = normal_axes(axis, len(shape))
+    axes = asked_axes(axis, len(shape))
     kept = tuple(length for k, length in enumerate(shape) if k not in axes)
     strides = (contiguous_strides(shape),) * entry.inputs
     layout = fit(shape, strides, axes, contiguous_strides(kept), counts_in_order(entry)).layout

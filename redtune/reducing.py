@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from redtune.arrays import Again, Form, Library, library_of
+from redtune.arrays import Again, Engine, Form, Library, library_of
 from redtune.config import Config
 from redtune.dtypes import dtype_named
 from redtune.errors import DtypeError, UsageError
-from redtune.layouts import contiguous_strides
+from redtune.layouts import Fit, contiguous_strides, fit
 from redtune.operators import Operator, counts_in_order, entry_of, operator_for, operator_named, result_type
 from redtune.preparing import (
     AGAIN,
@@ -23,10 +23,11 @@ from redtune.preparing import (
     keep_again,
     prepare,
     prepare_ragged,
+    problem_for,
     remembered,
 )
 from redtune.problems import normal_axes, running_type
-from redtune.types import DETERMINISMS
+from redtune.types import DETERMINISMS, Device, Problem
 
 
 def reduce(
@@ -75,6 +76,32 @@ def reduce(
     done = call.run(None, None)
     keep_again(key, call.again)
     return done
+
+
+def problem_of(
+    x: Any, op: str, axis: Any = None, dtype: Any = None, *, accumulate: Any, determinism: str, custom: str
+) -> tuple[Problem, Device]:
+    """The problem that a reduction is, and the device it is one on."""
+    call = _Call(_request(op, axis, dtype, accumulate, determinism, custom), x, None, None)
+    if math.prod(call.shape) == 0:
+        raise UsageError(f"an array of shape {call.shape} has no elements to tune for")
+    fitted = call.fitted(contiguous_strides(call.kept))
+    return problem_for(call.request, call.forms, fitted, {}), call.engine.device
+
+
+def described(x: Any, op: str, axis: Any, custom: str) -> tuple[Config | None, str, int]:
+    """The config that a reduction runs with, where it comes from, and how many elements each result has."""
+    call = _Call(_request(op, axis, None, None, "any", custom), x, None, None)
+    n = math.prod(call.shape[k] for k in call.axes)
+    if math.prod(call.shape) == 0:
+        return None, "no elements", n
+    prepared = call.prepared(contiguous_strides(call.result_shape), False)
+    return prepared.config, prepared.origin, n
+
+
+def _request(op: str, axis: Any, dtype: Any, accumulate: Any, determinism: str, custom: str) -> Request:
+    name = dtype if dtype is None or type(dtype) is str else dtype_name(dtype)
+    return Request(op, custom, axis, name, False, 0, determinism, accumulate, None)
 
 
 @functools.cache
@@ -230,7 +257,7 @@ class _Call:
         is_behind = library.memory(to)[1] != 0
         form = library.form(to) if form is None else form
         strides = contiguous_strides(self.result_shape) if is_behind else form.strides
-        prepared = self._prepared(strides, start is not None)
+        prepared = self.prepared(strides, start is not None)
         target = library.empty(self.held[0], self.kept, self.result_dtype()) if is_behind or prepared.is_fresh else to
         memory = self._memory(prepared, target, stream)
         if start is not None:
@@ -248,9 +275,10 @@ class _Call:
         if prepared.packs is None and len(self.held) == 1:
             name = self.result_dtype()
             storage = dtype_named(name).storage()
-            engine = self.library.engine(self.forms[0].place)
             shape = self.result_shape
-            self.again = Again(prepared.launch, engine, prepared.starts[0], shape, name, storage, math.prod(shape) == 1)
+            self.again = Again(
+                prepared.launch, self.engine, prepared.starts[0], shape, name, storage, math.prod(shape) == 1
+            )
 
     def _start(self, initial: Any) -> Any:
         """The initial value in the type that the kernel accumulates in."""
@@ -276,22 +304,35 @@ class _Call:
         if len(empty) and self.operator.empty is None and start is None:
             raise ValueError(f"segment {int(empty[0])} is empty, and {self.operator.name} of no elements has no value")
 
-    def _prepared(self, out_strides: tuple[int, ...], is_seeded: bool) -> Prepared:
+    @property
+    def engine(self) -> Engine:
+        """The engine of the arrays' device."""
+        return self.library.engine(self.forms[0].place)
+
+    def fitted(self, result_strides: tuple[int, ...]) -> Fit:
+        """How the arrays are walked."""
+        return fit(
+            self.shape,
+            tuple(form.strides for form in self.forms),
+            self.axes,
+            result_strides,
+            keeps_order=counts_in_order(self.operator),
+            must_copy=any(form.is_apart for form in self.forms),
+        )
+
+    def prepared(self, out_strides: tuple[int, ...], is_seeded: bool) -> Prepared:
         kept_strides = out_strides
         if self.request.keepdims and self.offsets is None:
             kept_strides = tuple(stride for axis, stride in enumerate(out_strides) if axis not in self.axes)
         flags = {"is_masked": self.is_masked, "is_seeded": is_seeded}
-        engine = self.library.engine(self.forms[0].place)
         if self.offsets is not None:
             rows, mean = len(self.offsets) - 1, max(1, self.shape[0] // (len(self.offsets) - 1))
             key: Any = (self.request, tuple(self.forms), rows, mean, kept_strides, is_seeded)
             return remembered(
-                key, lambda: prepare_ragged(self.request, engine, self.forms, rows, mean, kept_strides[0], flags)
+                key, lambda: prepare_ragged(self.request, self.engine, self.forms, rows, mean, kept_strides[0], flags)
             )
         key = (self.request, tuple(self.forms), kept_strides, is_seeded)
-        return remembered(
-            key, lambda: prepare(self.request, self.operator, engine, self.forms, self.axes, kept_strides, flags)
-        )
+        return remembered(key, lambda: prepare(self.request, self.engine, self.forms, self.fitted(kept_strides), flags))
 
     def _memory(self, prepared: Prepared, target: Any, stream: Any) -> dict[str, Any]:
         """What the launches work on, by name."""

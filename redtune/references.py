@@ -146,6 +146,8 @@ SQUARES = Tolerance(lambda x: magnitude(x, x), lambda m, d, u: (d.chain + 4) * u
 NAN_SUM = Tolerance(lambda x: magnitude(without_nan(x)), SUM.bound)
 MEAN = Tolerance(lambda x: (magnitude(x)[0] / x.shape[-1],), lambda m, d, u: (d.chain + 6) * u * m[0], rounds=True)
 NORM = Tolerance(lambda x: (norm(x),), lambda m, d, u: (d.chain + 8) * u * m[0], rounds=True)
+
+
 def _product_size(values: Any) -> tuple[Any, ...]:
     return abs(product(real(values))), values.shape[-1]
 

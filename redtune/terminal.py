@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 
 from redtune.bench import Comparison
 from redtune.config import KNOBS, Config, is_read
+from redtune.errors import RedtuneError
 from redtune.outcome import Progress as Step
 from redtune.outcome import Report, gigabytes_per_second
 from redtune.store import user_path
-from redtune.types import Best, Device, as_json
+from redtune.types import Best, Device, Problem, as_json
 
 PLAIN_WIDTH = 110
 EVERY = 10  # when piped, one line in so many trials
@@ -43,29 +45,63 @@ def describe(step: Step) -> str:
     return f"{step.step}: best {rate:.1f} GB/s, {of_ceiling(step.best_us, step.ceiling_us)} of the ceiling"
 
 
+Show = Callable[[Step], None]
+Begin = Callable[[int, Problem], None]
+
+
 @contextmanager
-def progress_line(is_quiet: bool) -> Iterator[Callable[[Step], None]]:
-    """A function that shows progress: a bar on a terminal, a line now and then when piped, nothing when quiet."""
+def progress_board(count: int, is_quiet: bool) -> Iterator[tuple[Begin, Show]]:
+    """Two functions: one hears which of `count` problems begins, the other how far it is. They show bars on a terminal
+    (one more for all problems where there are several), a line now and then when piped, nothing when quiet."""
     if is_quiet:
-        yield lambda step: None
+        yield lambda index, problem: None, lambda step: None
         return
     if not sys.stderr.isatty():
-
-        def line(step: Step) -> None:
-            if not step.done or step.done % EVERY == 0 or step.done == step.budget:
-                count = f" ({step.done} of {step.budget})" if step.budget else ""
-                print(f"{describe(step)}{count}", file=sys.stderr, flush=True)
-
-        yield line
+        yield _lines(count)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("finding the device", total=None)
+    with Bars(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
+        whole = bars.add_task("problems", total=count, visible=count > 1)
+        task = bars.add_task("finding the device", total=None)
+
+        def begin(index: int, problem: Problem) -> None:
+            bars.update(whole, description=in_brief(problem), completed=index)
 
         def show(step: Step) -> None:
-            bar.update(task, description=describe(step), completed=step.done, total=step.budget or None)
+            bars.update(task, description=describe(step), completed=step.done, total=step.budget or None)
 
-        yield show
+        yield begin, show
+
+
+def _lines(count: int) -> tuple[Begin, Show]:
+    """Progress as lines of text."""
+
+    def begin(index: int, problem: Problem) -> None:
+        if count > 1:
+            print(f"{index + 1} of {count}: {in_brief(problem)}", file=sys.stderr, flush=True)
+
+    def show(step: Step) -> None:
+        if not step.done or step.done % EVERY == 0 or step.done == step.budget:
+            done = f" ({step.done} of {step.budget})" if step.budget else ""
+            print(f"{describe(step)}{done}", file=sys.stderr, flush=True)
+
+    return begin, show
+
+
+def in_brief(problem: Problem) -> str:
+    """A problem in a few words: max of 1024 float32, sum of 16 x (64) x 4 float32 (the reduced length in brackets)."""
+    size = str(problem.n)
+    if problem.layout != "flat":
+        lengths = [str(problem.outer), f"({problem.n})", str(problem.inner)]
+        size = " x ".join(lengths[: 3 if problem.inner > 1 else 2])
+    more = f" in {problem.accumulate}" if problem.accumulate == "float64" != problem.dtype else ""
+    return f"{problem.op} of {size} {problem.dtype}{more}{', compensated' if problem.is_compensated else ''}"
+
+
+def short(value: Any) -> str:
+    """A number, or as much of nested lists as a line holds."""
+    text = str(value)
+    return text if len(text) <= PLAIN_WIDTH else f"{text[: PLAIN_WIDTH - 4]} ..."
 
 
 def in_words(config: Config) -> str:
@@ -98,7 +134,7 @@ def show_report(report: Report) -> None:
     out, best = console(), report.best
     assert best is not None, "a search without a winner raises"
     problem, device = report.problem, report.device
-    title = f"{problem.op} of {problem.n} {problem.dtype} on {device.name} ({device.backend}, {report.temperature})"
+    title = f"{in_brief(problem)} on {device.name} ({device.backend}, {report.temperature})"
     table = Table("", "median us", "spread us", "GB/s", "of ceiling", "time against default", title=title)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -178,10 +214,43 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
+def reports_json(problems: list[Problem], done: list[Report | RedtuneError]) -> dict[str, Any]:
+    """The document of `search --json` for several problems: a report each, or the problem with its error."""
+    rows = []
+    for problem, report in zip(problems, done, strict=True):
+        if isinstance(report, RedtuneError):
+            rows.append({"problem": as_json(problem), "error": str(report)})
+        else:
+            rows.append(report_json(report))
+    return {"searches": rows}
+
+
+def show_reports(problems: list[Problem], done: list[Report | RedtuneError]) -> None:
+    """What several searches found, one line each."""
+    out = console()
+    headings = ("problem", "median us", "GB/s", "of ceiling", "against default", "against library", "trials")
+    table = Table(*headings, title="Tuned")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for problem, report in zip(problems, done, strict=True):
+        best = None if isinstance(report, RedtuneError) else report.best
+        if isinstance(report, RedtuneError) or best is None:
+            table.add_row(in_brief(problem), *("-",) * 5, "failed")
+            continue
+        share = f"{best.gbps / best.ceiling_gbps:.1%}" if best.ceiling_gbps else "-"
+        against = [f"{best.median_us / us:.3f}" if us else "-" for us in (best.default_us, best.baseline_us)]
+        row = [f"{best.median_us:.2f}", f"{best.gbps:.1f}", share, *against, str(len(report.trials))]
+        table.add_row(in_brief(report.problem), *row)
+    out.print(table)
+    for problem, report in zip(problems, done, strict=True):
+        if isinstance(report, RedtuneError):
+            out.print(f"{in_brief(problem)}: {report}")
+
+
 def show_comparison(comparison: Comparison) -> None:
     """The stored winner beside the libraries."""
     out, problem, device = console(), comparison.problem, comparison.device
-    title = f"{problem.op} of {problem.n} {problem.dtype} on {device.name} ({device.backend}, {comparison.temperature})"
+    title = f"{in_brief(problem)} on {device.name} ({device.backend}, {comparison.temperature})"
     table = Table("", "median us", "spread us", "GB/s", "of ceiling", title=title)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -203,14 +272,12 @@ def show_tuned(rows: list[tuple[str, Best]]) -> None:
     if not rows:
         out.print("nothing is tuned yet: redtune search --op max")
         return
-    headings = ("op", "dtype", "n", "arch", "median us", "spread us", "GB/s", "of ceiling", "found", "from")
+    headings = ("problem", "arch", "median us", "spread us", "GB/s", "of ceiling", "found", "from")
     table = Table(*headings, title="Tuned")
     for whose, best in rows:
         share = f"{best.gbps / best.ceiling_gbps:.1%}" if best.ceiling_gbps else "-"
         table.add_row(
-            best.problem.op,
-            best.problem.dtype,
-            str(best.problem.n),
+            in_brief(best.problem),
             best.device.arch,
             f"{best.median_us:.2f}",
             f"{best.spread_us:.2f}",
@@ -224,5 +291,5 @@ def show_tuned(rows: list[tuple[str, Best]]) -> None:
         evidence = f"{best.trials} trials, {best.temperature}, {best.determinism}, seed {best.seed}"
         if best.baseline_us:
             evidence += f"; {best.baseline} {best.baseline_us:.2f} us"
-        out.print(f"{best.problem.op} {best.problem.dtype} on {best.device.name}: {in_words(best.config)}")
+        out.print(f"{in_brief(best.problem)} on {best.device.name}: {in_words(best.config)}")
         out.print(f"  {evidence}; {best.device.toolchain}; driver {best.device.driver}")

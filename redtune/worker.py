@@ -210,6 +210,14 @@ class Station:
         timed = [{"group": g, "name": name, "samples": row} for (g, name, _), row in zip(entries, rows, strict=True)]
         return {"timed": timed, "absent": absent, "wrong": ""}
 
+    def reduce_axes(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Reduces some axes of a .npy file as arrays are reduced."""
+        from redtune.files import reduce_axes
+
+        axis = tuple(job["axis"]) if isinstance(job["axis"], list) else job["axis"]
+        device = self.opened.device
+        return {"result": reduce_axes(device, job["path"], job["op"], axis, job["keepdims"], job["custom"])}
+
     def reduce(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces a .npy file in chunks with a kernel that leaves its state."""
         from redtune.files import reduce_file

@@ -15,8 +15,9 @@ from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.libraries import as_call, cuda_libraries
-from redtune.operators import Operator, field_type
+from redtune.operators import Operator, field_type, operator_of
 from redtune.plan import is_split
+from redtune.spellings import numpy_call, shape_of
 from redtune.types import Device, Kernel, Launch, Problem
 
 if TYPE_CHECKING:
@@ -284,14 +285,23 @@ class CudaSession:
     ) -> tuple[str, Callable[[], float]]:
         if problem.dtype == "bfloat16":
             raise BackendMissing("cupy has no bfloat16")
-        arrays = [self.cupy.ndarray((problem.n,), problem.dtype, memptr=buffer) for buffer in data]
-        library = getattr(self.cupy, problem.op)
+        library, shape = numpy_call(self.cupy, problem), shape_of(problem)
+        inputs = operator_of(problem).inputs
+        whole = [self.cupy.ndarray((inputs, *shape), problem.dtype, memptr=buffer) for buffer in data]
 
-        def reduce(array: Any, _: Any) -> None:
-            library(array)
+        def reduce(arrays: Any, _: Any) -> None:
+            library(*arrays)
 
-        calls = [as_call(functools.partial(reduce, array), array) for array in arrays]
-        return f"cupy {self.cupy.__version__}", sampler(self, calls)
+        with self.stream:
+            try:
+                library(*whole[0])
+            except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+                raise BackendMissing(f"cupy's {problem.op} of {problem.dtype} fails: {error}") from error
+        calls = [as_call(functools.partial(reduce, tuple(arrays)), arrays) for arrays in whole]
+        try:
+            return f"cupy {self.cupy.__version__}", sampler(self, calls)
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendMissing(f"cupy's {problem.op} cannot be replayed in a graph: {error}") from error
 
     def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
         return cuda_libraries(self, problem, data, self.arch)

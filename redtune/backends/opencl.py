@@ -17,7 +17,8 @@ from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing, CompileError, UsageError
-from redtune.operators import Operator
+from redtune.operators import Operator, operator_of
+from redtune.spellings import numpy_call, shape_of
 from redtune.types import Device, Kernel, Launch, Problem
 
 if TYPE_CHECKING:
@@ -361,12 +362,14 @@ class OpenclSession:
             raise BackendMissing("no library for OpenCL devices other than CPUs is at hand")
         if problem.dtype == "bfloat16":
             raise BackendMissing("numpy has no bfloat16")
-        library, turn = getattr(np, problem.op), itertools.cycle(hosts)
+        library, shape = numpy_call(np, problem), (operator_of(problem).inputs, *shape_of(problem))
+        turn = itertools.cycle(hosts)
 
         def sample() -> float:
-            array = next(turn)
+            arrays = next(turn).reshape(shape)
             start = time.perf_counter()
-            library(array)
+            with np.errstate(all="ignore"):
+                library(*arrays)
             return time.perf_counter() - start
 
         return f"numpy {np.__version__}", sample
