@@ -49,7 +49,8 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     items = 8 if is_cpu or problem.layout == "columns" else 4
     base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
     base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * vector)}
-    team = min(block, power_below(max(1, problem.n // (2 * vector))))
+    # A CPU's compiler makes vectors of a block's threads either way, and meeting costs it more than walking.
+    team = min(block, power_below(max(1, problem.n // (64 if is_cpu else 2 * vector))))
     if problem.layout == "columns":
         columns = min(wave, 2 * power_below(max(1, problem.inner - 1))) if problem.inner > 1 else 1
         team = max(1, min(team, block // columns))
@@ -60,17 +61,16 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     split = min(512, power_below(max(1, min(wanted // blocks, room))))
     shapes = []
     for t, s in ((team, split), (team, 1), (max(1, team // 4), 1), (min(block, team * 4), split), (block, 1)):
-        shapes.append(base | _team(t, block, problem.layout) | _split(s, device))
+        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device))
     safe = {"block": 64 if not is_cpu else block, "vector": 1, "items": 4, "accumulators": 4}
     shapes.append(base | safe | {"team": 1} | _split(1, device))
     return shapes
 
 
-def _team(team: int, block: int, layout: str) -> dict[str, Any]:
-    """A team and how its threads meet: next to each other by shuffles, in columns through shared memory."""
-    if team == block:
-        return {"team": WHOLE_BLOCK}
-    return {"team": team, "exchange": "lds" if layout == "columns" else "shuffle"} if team > 1 else {"team": 1}
+def _team(team: int, block: int, through_memory: bool) -> dict[str, Any]:
+    """A team and how its threads meet: neighbours by shuffles, those of columns and of CPUs through shared memory."""
+    exchange = {"exchange": "lds"} if through_memory and team > 1 else {}
+    return {"team": WHOLE_BLOCK if team == block else team, **exchange}
 
 
 def _split(split: int, device: Device) -> dict[str, Any]:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
 
 from redtune.api import make_problem
 from redtune.backends import backend_named
-from redtune.config import Config, is_read, settled
+from redtune.config import KNOBS, Config, is_read, settled
 from redtune.defaults import default_config
+from redtune.dtypes import DTYPES
 from redtune.errors import CompileError
 from redtune.lab import Compiled, Lab, list_devices
 from redtune.operators import OPERATORS
 from redtune.refusals import refusals
 from redtune.render import render
-from redtune.space import make_space
 from redtune.types import Device, Kernel, Problem, Trial, Verdict
-from tests.device.sample import N, sampled
+from tests.device.sample import LAYOUTS, Demands, legal_strata, sampled, wishes
 from tests.need import need
 
 SEED = 20
+
+
+Judged = list[tuple[Problem, Config, Trial]]
 
 
 class Contract:
@@ -39,35 +42,31 @@ class Contract:
         return first_device(self.backend)
 
     @pytest.fixture
-    def judged(self, device: Device) -> list[tuple[Problem, Config, Trial]]:
-        return judge_sample(device, self.count)
+    def judged(self, device: Device) -> Judged:
+        return judge_sample(device, self.count, SEED)
 
-    def test_every_sampled_config_is_right(self, judged: list[tuple[Problem, Config, Trial]]) -> None:
-        wrong = [
-            f"{problem.op} {problem.dtype} {config}: {trial.verdict} {trial.note}"
-            for problem, config, trial in judged
-            if trial.verdict != Verdict.OK and not is_compiler_fault(trial)
-        ]
-        assert not wrong, "\n".join(wrong)
+    def test_every_sampled_config_is_right(self, judged: Judged) -> None:
+        wrong = [row for row in judged if row[2].verdict != Verdict.OK and not is_compiler_fault(row[2])]
+        assert not wrong, told(wrong)
 
-    def test_the_sample_is_as_large_as_promised_and_mostly_compiles(
-        self, judged: list[tuple[Problem, Config, Trial]]
-    ) -> None:
-        crashed = [(p, c) for p, c, trial in judged if is_compiler_fault(trial)]
+    def test_the_sample_is_as_large_as_promised_and_mostly_compiles(self, judged: Judged) -> None:
+        crashed = [row for row in judged if is_compiler_fault(row[2])]
         assert len(judged) - len(crashed) >= self.count * 0.97
         # A vendor's compiler may fail on a kernel; more than a few are our fault.
-        assert len(crashed) <= 0.03 * self.count, crashed
+        assert len(crashed) <= 0.03 * self.count, told(crashed)
         print(f"\n{self.backend}: {len(judged)} judged", Counter(trial.verdict.value for _, _, trial in judged))
 
-    def test_the_sample_leaves_out_no_strategy(
-        self, device: Device, judged: list[tuple[Problem, Config, Trial]]
-    ) -> None:
-        dialect = backend_named(self.backend).dialect
-        wide = make_space(make_problem("max", "int32", N), dialect, device, {}).admitted
-        for name in ("exchange", "tree", "wave", "combine", "walk", "hint", "vector"):
-            seen = {getattr(config, name) for _, config, _ in judged if is_read(name, config)}
-            assert set(wide[name]) <= seen, f"{name}: {set(wide[name]) - seen} was never judged"
-        assert {(p.op) for p, _, _ in judged} == set(OPERATORS)
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_the_sample_leaves_out_no_strategy(self, layout: str, device: Device, judged: Judged) -> None:
+        rows = [(problem, config) for problem, config, _ in judged if problem.layout == layout]
+        seen = {(name, getattr(config, name)) for _, config in rows for name in KNOBS if is_read(name, config)}
+        assert not set(wishes(layout, device)) - seen, "never judged"
+        unmet = [row for row in legal_strata(layout, device) if not any(meets(config, row) for _, config in rows)]
+        assert not unmet
+        assert {problem.op for problem, _ in rows} == set(OPERATORS)
+        assert {problem.dtype for problem, _ in rows} == set(DTYPES)
+        assert {problem.is_compensated for problem, _ in rows} == {False, True}
+        assert {problem.result for problem, _ in rows} > {"", "float32"}
 
     @pytest.fixture
     def lab(self, device: Device) -> Iterator[Lab]:
@@ -144,19 +143,39 @@ def first_device(backend: str) -> Device:
     return list_devices(backend)[0]
 
 
+class Rounds(Lab):
+    """A lab that goes from problem to problem, so that its processes start once."""
+
+    def turn_to(self, problem: Problem) -> None:
+        """Makes the inputs of another problem before the next trial."""
+        self.problem, self._inputs_in = problem, 0
+
+    def judge(self, pairs: Iterable[tuple[Problem, Config]]) -> Judged:
+        """The verdict on every config, while the next ones are compiled."""
+        made = [(p, self.compile_ahead(render(p, c, self.dialect, self.device))) for p, c in pairs]
+        rows = []
+        for problem, future in made:
+            compiled = future.result()
+            self.turn_to(problem)
+            rows.append((problem, compiled.kernel.config, self.trial(compiled, None)))
+        return rows
+
+
 @functools.cache
-def judge_sample(device: Device, count: int) -> list[tuple[Problem, Config, Trial]]:
-    """Every sampled config with its verdict, each problem in one lab."""
-    by_problem: dict[Problem, list[Config]] = defaultdict(list)
-    for problem, config in sampled(backend_named(device.backend).dialect, device, count, SEED):
-        by_problem[problem].append(config)
-    rows = []
-    for problem, configs in by_problem.items():
-        with Lab(device, problem) as lab:
-            ahead = [lab.compile_ahead(render(problem, c, lab.dialect, device)) for c in configs]
-            compiled = [future.result() for future in ahead]
-            rows += [(problem, c.kernel.config, lab.trial(c, None)) for c in compiled]
-    return rows
+def judge_sample(device: Device, count: int, seed: int) -> Judged:
+    """Every sampled config with its verdict."""
+    with Rounds(device, make_problem("max"), is_cold=False) as rounds:
+        return rounds.judge(sampled(device, count, seed))
+
+
+def told(rows: Judged) -> str:
+    """A line for each config and what became of it."""
+    return "\n".join(f"{trial.verdict} {trial.note}: {problem} {config}" for problem, config, trial in rows)
+
+
+def meets(config: Config, demands: Demands) -> bool:
+    """Whether every knob demanded has an effect in a config, and one of the values demanded."""
+    return all(is_read(name, config) and getattr(config, name) in values for name, values in demands.items())
 
 
 def is_compiler_fault(trial: Trial) -> bool:

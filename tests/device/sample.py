@@ -1,53 +1,256 @@
-"""A sample of the valid space that leaves out no strategy: structural choices in turn, the other knobs at random."""
+"""A sample of the valid space that leaves out no strategy: problems over operators, dtypes, layouts and accumulators;
+configs over structural choices in turn, with every value of every knob somewhere."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from redtune.api import make_problem
-from redtune.config import Config, choices, is_read
-from redtune.dialect import Dialect
+from redtune.backends import backend_named
+from redtune.config import KNOBS, Config, Value, choices, is_read, settled, team_of
 from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.operators import OPERATORS
-from redtune.space import make_space
+from redtune.refusals import IDLE_COMBINE, problem_refusal, refusals
 from redtune.types import Device, Problem
 
-STRUCTURE = ("exchange", "tree", "wave", "combine", "walk")
-N = 150_001  # odd, and more than a tile of most configs
-SIZES = (97, N, 1_000_003)
+LAYOUTS = ("flat", "rows", "columns")
+# Odd sizes, from less than a tile of any config to more than one of most: (outer, n, inner).
+SHAPES = {
+    "flat": ((1, 97, 1), (1, 150_001, 1), (1, 1_000_003, 1)),
+    "rows": ((2, 70_001, 1), (50, 777, 1), (1001, 33, 1), (5, 4099, 1)),
+    "columns": ((1, 30_001, 2), (3, 300, 40), (1, 50_001, 1), (2, 65, 131), (33, 1031, 1)),
+}
+# Draws before a demand counts as one that no legal config meets.
+DRAWS = 400
+# A CPU takes the threads of a block one after the other: so many turns of threads through a meeting take long enough.
+CPU_TURNS = 400_000
+
+Demands = Mapping[str, tuple[Value, ...]]
 
 
-def strata() -> list[dict[str, object]]:
-    """Every combination of structural choices in which each of them has an effect."""
-    rows = []
-    for values in itertools.product(*(choices(name) for name in STRUCTURE)):
-        chosen = dict(zip(STRUCTURE, values, strict=True))
-        config = Config(**chosen)
-        rows.append({name: value for name, value in chosen.items() if is_read(name, config)})
-    return [row for k, row in enumerate(rows) if row not in rows[:k]]
+def several_blocks() -> tuple[Value, ...]:
+    return tuple(split for split in choices("split") if split != 1)
 
 
-def sampled(dialect: Dialect, device: Device, count: int, seed: int) -> Iterator[tuple[Problem, Config]]:
-    """`count` problems with a valid config each, over operators x dtypes x strata."""
-    rng = random.Random(seed)
-    pairs = list(itertools.product(OPERATORS, DTYPES))
-    rows = strata()
-    rng.shuffle(pairs)
-    rng.shuffle(rows)
-    found, k = 0, 0
-    # The two cycles have no common length, so every pair meets every stratum in the end.
-    while found < count and k < 40 * count:
-        op, dtype = pairs[k % len(pairs)]
-        fixed = rows[(k + k // len(pairs)) % len(rows)]
-        problem = make_problem(op, dtype, SIZES[k % len(pairs) % len(SIZES)])
-        k += 1
-        try:
-            config = make_space(problem, dialect, device, fixed).draw(rng)
-        except UsageError:
+def strata(layout: str) -> list[Demands]:
+    """Every combination of structural choices in which each of them has an effect: how threads meet, how blocks meet,
+    which tiles a block takes."""
+    meets = []
+    for exchange, tree, wave in itertools.product(choices("exchange"), choices("tree"), choices("wave")):
+        config = Config(exchange=str(exchange), tree=str(tree), wave=int(wave))
+        row = {"exchange": exchange, "tree": tree, "wave": wave}
+        meets.append({name: (value,) for name, value in row.items() if is_read(name, config)})
+    meets = [row for k, row in enumerate(meets) if row not in meets[:k]]
+    apart: list[Demands] = [{"split": (1,)}] if layout != "flat" else []
+    split: Demands = {"split": several_blocks()} if layout != "flat" else {}
+    joins = apart + [{"combine": (combine,), **split} for combine in choices("combine")]
+    walks = [walk for walk in choices("walk") if layout == "flat" or walk != "tile"]
+    rows = [{**meet, **join, "walk": (walk,)} for meet, join, walk in itertools.product(meets, joins, walks)]
+    alone: list[Demands] = [{"team": (1,), "walk": (walk,)} for walk in walks] if layout != "flat" else []
+    return rows + alone
+
+
+def drawn(
+    problem: Problem, device: Device, demands: Demands, rng: random.Random, draws: int = DRAWS
+) -> Config | None:
+    """One legal config at random in which every knob demanded has an effect, or None when none was found.
+
+    It draws from every choice of a knob and not from `Space.admitted`, so that it is no narrower than the refusals.
+    """
+    dialect = backend_named(device.backend).dialect
+    for _ in range(draws):
+        values: dict[str, Any] = {}
+        for name in ORDER:
+            options = demands.get(name, choices(name))
+            likely = [value for value in options if is_likely(problem, device, values, name, value)]
+            values[name] = rng.choice(likely or options)
+        if problem.layout != "flat" and values["split"] == 1:
+            values |= {name: value for name, value in IDLE_COMBINE.items() if name not in demands}
+        config = settled(Config(**values))
+        if any(getattr(config, name) not in options or not is_read(name, config) for name, options in demands.items()):
             continue
-        if config is not None:
-            found += 1
-            yield problem, config
+        if not refusals(config, problem, dialect, device) and is_quick(problem, config, device):
+            return config
+    return None
+
+
+# Knobs after those that bound them.
+FIRST = ("split", "exchange", "tree", "wave", "vector")
+ORDER = (*FIRST, *(name for name in KNOBS if name not in FIRST))
+
+
+def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether a value has a chance to be legal beside those drawn before it. It only saves draws: the refusals decide."""
+    layout, at_once = problem.layout, drawn.get("items", 1) * drawn.get("vector", 1)
+    most = CPU_TURNS / 8 / drawn.get("split", 1) if device.kind == "cpu" and layout != "flat" else math.inf
+    match name:
+        case "vector":
+            return bool(value * DTYPES[problem.dtype].bytes <= 16 and (layout != "columns" or value == 1))
+        case "block":
+            is_tree = drawn["exchange"] != "lds" or value & (value - 1) == 0
+            return bool(value % drawn["wave"] == 0 and is_tree and value <= most)
+        case "items":
+            return bool(value * drawn["vector"] <= (32 if device.kind == "cpu" else 128))
+        case "accumulators":
+            return bool(at_once / 8 <= value <= at_once)
+        case "walk":
+            return layout == "flat" or bool(value != "tile")
+        case "blocks_per_cu":
+            return bool(drawn["block"] * value <= most)
+        case "team":
+            is_part = layout != "flat" and value < drawn["block"] and drawn["block"] % (value or 1) == 0
+            return bool(value == 0 or (is_part and drawn["tree"] != "unrolled"))
+        case "split":
+            return layout != "flat" or bool(value == 1)
+    return True
+
+
+def is_quick(problem: Problem, config: Config, device: Device) -> bool:
+    """Whether judging the config takes seconds on a CPU: it judges windows of more results than a grid takes at once."""
+    if device.kind != "cpu" or problem.layout == "flat":
+        return True
+    teams = config.block // team_of(config)
+    groups = max(8 * config.blocks_per_cu, -(-problem.results // teams))
+    second = config.second_block if config.split > 1 and is_read("second_block", config) else 0
+    return config.split * groups * config.block + teams * groups * second <= CPU_TURNS
+
+
+def wide(layout: str) -> list[Problem]:
+    """Problems that allow whatever a layout allows: bytes the widest vectors, small states every way to meet."""
+    return [problem_of("max", dtype, layout, SHAPES[layout][1]) for dtype in ("int32", "int8")]
+
+
+def is_met(layout: str, device: Device, demands: Demands) -> bool:
+    """Whether some legal config of a layout meets the demands."""
+    return any(drawn(problem, device, demands, random.Random(0)) for problem in wide(layout))
+
+
+@functools.cache
+def legal_strata(layout: str, device: Device) -> list[Demands]:
+    """The strata that have a legal config."""
+    return [row for row in strata(layout) if is_met(layout, device, row)]
+
+
+@functools.cache
+def wishes(layout: str, device: Device) -> tuple[tuple[str, Value], ...]:
+    """Every (knob, value) that has an effect in some legal config."""
+    pairs = [(name, value) for name in KNOBS for value in choices(name)]
+    return tuple(pair for pair in pairs if is_met(layout, device, {pair[0]: (pair[1],)}))
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What may be asked for beside operator and dtype."""
+
+    accumulate: str | None = None
+    result: str | None = None
+
+
+def flavours(op: str, dtype: str) -> dict[str, list[Flavour]]:
+    """The legal ones by what they ask for: nothing, exactness, a wider accumulator, another dtype of the result."""
+    asked = {
+        "default": [Flavour()],
+        "compensated": [Flavour("compensated")],
+        "float64": [Flavour("float64")],
+        "result": [Flavour(result=name) for name in DTYPES if name != dtype and is_kept(dtype, name)],
+    }
+    legal = {kind: [f for f in rows if is_problem(op, dtype, f)] for kind, rows in asked.items()}
+    return {kind: rows for kind, rows in legal.items() if rows}
+
+
+def is_kept(dtype: str, result: str) -> bool:
+    """Whether the reference of the judge means the same by a dtype of the result as numpy: no float is cut to a whole
+    number and no whole number to a truth value before it is added up."""
+    kinds = ("bool", "uint", "int", "float", "complex")
+    return kinds.index(DTYPES[result].kind) >= min(kinds.index(DTYPES[dtype].kind), 2) and result != "bool"
+
+
+def is_problem(op: str, dtype: str, flavour: Flavour) -> bool:
+    try:
+        make_problem(op, dtype, accumulate=flavour.accumulate, result=flavour.result)
+    except UsageError:
+        return False
+    return True
+
+
+def problem_of(
+    op: str, dtype: str, layout: str, shape: tuple[int, int, int], flavour: Flavour | None = None, **more: Any
+) -> Problem:
+    """A problem of a layout; columns of one result are elements at a distance."""
+    outer, n, inner = shape
+    asked = flavour or Flavour()
+    problem = make_problem(
+        op, dtype, n, outer=outer, inner=inner, accumulate=asked.accumulate, result=asked.result, **more
+    )
+    return replace(problem, is_strided=layout == "columns" and inner == 1)
+
+
+def pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Every operator with every dtype that it has, in an order in which each comes up soon and often."""
+    left = {op: [dtype for dtype in DTYPES if is_problem(op, dtype, Flavour())] for op in OPERATORS}
+    used: Counter[str] = Counter()
+    while any(left.values()):
+        for op in rng.sample(list(left), len(left)):
+            if left[op]:
+                dtype = min(left[op], key=lambda name: (used[name], rng.random()))
+                left[op].remove(dtype)
+                used[dtype] += 1
+                yield op, dtype
+
+
+def problems(layout: str, device: Device, rng: random.Random) -> Iterator[Problem]:
+    """Problems of a layout without end, over operators, dtypes, sizes and what else may be asked for."""
+    used: Counter[str] = Counter()
+    shapes = itertools.cycle(SHAPES[layout])
+    for op, dtype in itertools.cycle(list(pairs(rng))):
+        legal = flavours(op, dtype)
+        kind = min(legal, key=lambda name: used[name])
+        used[kind] += 1 if len(legal) > 1 else 0
+        problem = problem_of(op, dtype, layout, next(shapes), rng.choice(legal[kind]))
+        if not problem_refusal(problem, device):
+            yield problem
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def sampled(device: Device, count: int, seed: int) -> Iterator[tuple[Problem, Config]]:
+    """`count` problems with a legal config each, over operators x dtypes x layouts x strategies."""
+    rng = random.Random(seed)
+    given = {layout: problems(layout, device, rng) for layout in LAYOUTS}
+    rows = {layout: rng.sample(legal_strata(layout, device), len(legal_strata(layout, device))) for layout in LAYOUTS}
+    wanted = {layout: set(wishes(layout, device)) for layout in LAYOUTS}
+    for k in range(count):
+        layout = LAYOUTS[k % len(LAYOUTS)]
+        problem = next(given[layout])
+        yield problem, _next_config(problem, device, rows[layout], wanted[layout], rng)
+
+
+def _next_config(
+    problem: Problem, device: Device, rows: list[Demands], wanted: set[tuple[str, Value]], rng: random.Random
+) -> Config:
+    """A config of the stratum that has waited longest among those that the problem allows, with one of the values that
+    are still wanted if one goes with it."""
+    for row in list(rows):
+        config = drawn(problem, device, row, rng, DRAWS // 10)
+        if config is None:
+            continue
+        rows.remove(row)
+        rows.append(row)
+        for name, value in rng.sample(sorted(wanted, key=str), min(3, len(wanted))):
+            if value in row.get(name, (value,)):
+                config = drawn(problem, device, {**row, name: (value,)}, rng, DRAWS // 10) or config
+        wanted -= {(name, getattr(config, name)) for name in KNOBS if is_read(name, config)}
+        return config
+    raise AssertionError(f"no stratum has a config for {problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Iterator
@@ -159,3 +160,20 @@ def random_cases(
     rng = random.Random(seed)
     for p in itertools.islice(random_problems(seed, layouts), count):
         yield random_config(on, p, rng), p
+
+
+@dataclass(frozen=True)
+class Case:
+    """A legal config of a problem, and its kernel."""
+
+    config: Config
+    problem: Problem
+    kernel: Kernel
+
+
+@functools.cache
+def many_cases(dialect: str) -> tuple[Case, ...]:
+    """Kernels at random over all layouts, made once for all tests that only look at them."""
+    on = target(dialect)
+    found = random_cases(on, 150, seed=3, layouts=tuple(LAYOUTS))
+    return tuple(Case(c, p, rendered(on, c, p)) for c, p in found)

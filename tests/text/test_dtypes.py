@@ -66,6 +66,7 @@ def test_bfloat16_keeps_the_shape() -> None:
 @pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d != BF16], ids=lambda d: d.name)
 def test_the_others_are_numpys(dtype: Dtype) -> None:
     raw = np.random.default_rng(0).integers(0, 256, 64 * dtype.bytes, np.uint8)
+    raw = raw & 1 if dtype.kind == "bool" else raw
     values = dtype.decode(raw)
     assert values.dtype == np.dtype(dtype.name)
     np.testing.assert_array_equal(dtype.encode(values).view(np.uint8), raw)
@@ -74,17 +75,40 @@ def test_the_others_are_numpys(dtype: Dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_entries_are_consistent(dtype: Dtype) -> None:
     assert dtype.storage().itemsize == dtype.bytes
-    assert DTYPES[dtype.register].bytes >= 4
-    assert DTYPES[dtype.register].register == dtype.register
-    assert DTYPES[dtype.sum_type].sum_type == dtype.sum_type
-    assert {DTYPES[dtype.register].kind, DTYPES[dtype.sum_type].kind} == {dtype.kind}
-    # The unit roundoff is half the distance from one to the next value.
-    if dtype.kind == "float":
+    register = DTYPES[dtype.register]
+    assert register.bytes >= 4
+    assert register.register == register.name
+    # A truth value is a small number in a register; of a complex number each part has one.
+    assert register.kind == {"bool": "uint", "complex": "float"}.get(dtype.kind, dtype.kind)
+    assert register.bytes * dtype.parts >= dtype.bytes
+    assert dtype.parts == (2 if dtype.kind == "complex" else 1)
+    for wider in (DTYPES[dtype.sum_type], DTYPES[dtype.float_type]):
+        assert (wider.sum_type, wider.float_type if wider.u else wider.name) == (wider.name, wider.name)
+        assert wider.bytes >= dtype.bytes
+    assert DTYPES[dtype.sum_type].kind == {"bool": "int"}.get(dtype.kind, dtype.kind)
+    assert DTYPES[dtype.float_type].kind in ("float", "complex")
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+def test_the_roundoff_is_half_the_distance_from_one_to_the_next_value(dtype: Dtype) -> None:
+    if dtype.kind == "complex":
+        assert dtype.u == DTYPES[dtype.register].u
+    elif dtype.kind == "float":
         one = dtype.encode(1.0)
         following = dtype.decode((one.reshape(1).view(f"uint{dtype.bytes * 8}") + 1).view(dtype.storage()))
         assert following - 1.0 == 2 * dtype.u
     else:
         assert dtype.u == 0.0
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.kind in ("int", "uint")], ids=lambda d: d.name)
+def test_limits_are_numpys(dtype: Dtype) -> None:
+    info = np.iinfo(dtype.name)
+    assert dtype.limits == (info.min, info.max)
+
+
+def test_the_limits_of_truth() -> None:
+    assert DTYPES["bool"].limits == (0, 1)
 
 
 def test_float16_rounds_and_overflows() -> None:

@@ -14,7 +14,7 @@ import pytest
 import redtune.types
 from redtune.config import Config
 from redtune.errors import UsageError
-from redtune.types import Best, Timing, Trial, as_json, from_json
+from redtune.types import Best, Problem, Timing, Trial, as_json, from_json
 from tests.text.kernels import config, problem, rendered, target
 
 
@@ -32,13 +32,36 @@ def sample(kind: Any, is_full: bool = True) -> Any:
         return {"key": sample(inner[1], is_full)} if is_full else {}
     if issubclass(kind, enum.Enum):
         return list(kind)[is_full]
-    return {int: 2**53 + 1, float: 0.1, str: "a text"}[kind]
+    return {int: 2**53 + 1, float: 0.1, str: "a text", bool: is_full}[kind]
 
 
 CLASSES = [c for c in vars(redtune.types).values() if dataclasses.is_dataclass(c)]
 BEST = sample(Best)
 RECORDS = [sample(c, is_full) for c in CLASSES for is_full in (True, False)]
 RECORDS.append(rendered(target("cuda"), config(combine="two_pass"), problem()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout", "results"),
+    [
+        ({}, "flat", 1),
+        ({"outer": 3}, "rows", 3),
+        ({"inner": 3}, "columns", 3),
+        ({"outer": 2, "inner": 3}, "columns", 6),
+        ({"is_strided": True}, "columns", 1),
+        ({"outer": 4, "is_strided": True}, "columns", 4),
+        ({"is_ragged": True}, "ragged", 1),
+        ({"outer": 5, "is_ragged": True}, "ragged", 5),
+    ],
+)
+def test_how_elements_lie(fields: dict[str, Any], layout: str, results: int) -> None:
+    p = problem(**fields)
+    assert (p.layout, p.results) == (layout, results)
+
+
+def test_an_entry_from_before_there_were_layouts_is_a_flat_problem() -> None:
+    old = {"op": "sum", "dtype": "float32", "accumulate": "float32", "n": 1 << 24, "determinism": "any"}
+    assert from_json(Problem, old) == problem()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: type(r).__name__)
@@ -80,6 +103,10 @@ def changed(record: Any, path: str, value: Any) -> Any:
         ("problem", None),
         ("problem.n", 1.5),
         ("problem.op", None),
+        ("problem.outer", 2.0),
+        ("problem.is_masked", 1),
+        ("problem.is_seeded", None),
+        ("problem.result", None),
         ("device.waves", 32),
         ("device.waves", ["32"]),
         ("device.features", [1]),
