@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from tests.need import need
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +30,24 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
         command = [sys.executable, "-c", block]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
-        assert "Config(" in done.stdout
-        assert "__global__" in done.stdout
+        if "redtune.search" in block:
+            assert "Config(" in done.stdout
+            assert "__global__" in done.stdout
+
+
+def test_the_arrays_of_the_readme_give_what_numpy_gives(tmp_path: Path) -> None:
+    need("opencl")
+    block = next(block for block in blocks("python") if "offsets" in block)
+    assert len(block.strip().splitlines()) <= 10
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", block]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    x = np.random.default_rng(0).standard_normal((512, 300), dtype=np.float32)
+    numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*(?:e[-+]?\d+)?", done.stdout.replace("float32", ""))]
+    flat = x.ravel()
+    expected = [x.sum(), *x.argmax(1)[:3], 300, x.mean(where=x > 0), 9.0, *(x * x).sum(1)[:2]]
+    expected += [flat[:10].sum(), 0.0, flat[10:5000].sum(), x.sum()]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_ci_installs_as_the_readme_says() -> None:
