@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from redtune.arrays import Again, Engine, Form, Library, library_of
+from redtune.arrays import KNOWN, Again, Engine, Form, Library, library_of
 from redtune.config import Config
 from redtune.dtypes import dtype_named
 from redtune.errors import DtypeError, UsageError
@@ -64,11 +64,12 @@ def reduce(
     key: Any = (op, custom, axis, name, keepdims, ddof, determinism, accumulate, config)
     if where is not None or initial is not None or offsets is not None or out is not None:
         return _Call(Request(*key), x, where, offsets).run(out, initial)
-    library = library_of(x)
+    kind = type(x)
+    library = KNOWN.get(kind) or library_of(x)
     token = None if library is None else library.token(x)
     if library is None or token is None:
         return _Call(Request(*key), x, None, None).run(None, None)
-    key = (key, type(x), token)
+    key = (key, kind, token)
     again = AGAIN.get(key)
     if again is not None:
         return library.repeat(again, x)

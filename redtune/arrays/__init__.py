@@ -126,17 +126,17 @@ class Library(Protocol):
         ...
 
 
-_KNOWN: dict[type, Library] = {}
+KNOWN: dict[type, Library] = {}  # by the type of the array
 
 
 def library_of(x: Any) -> Library | None:
     """The library of an array, or None for what is no array at all."""
     kind = type(x)
-    found = _KNOWN.get(kind)
+    found = KNOWN.get(kind)
     if found is None:
         found = _find(x)
         if found is not None:
-            _KNOWN[kind] = found
+            KNOWN[kind] = found
     return found
 
 

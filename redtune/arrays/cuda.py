@@ -78,7 +78,7 @@ class CudaEngine:
         self._programs: dict[str, Any] = {}
         self._scratch: dict[int, Scratch] = {}
         self._lock = threading.RLock()
-        self._slots: dict[int, list[Any]] = {}
+        self.slots: dict[int, list[Any]] = {}
         self._threads = threading.local()
         self._current_device = cupy.cuda.runtime.getDevice
 
@@ -108,15 +108,15 @@ class CudaEngine:
                 found = self._scratch.setdefault(key, Scratch(self.cupy))
         return found
 
-    def slot(self, stream: int) -> Any:
-        """Memory for one small result, never used before. Many of them share one allocation of the current stream,
-        which lives as long as the last: allocating each would cost as much as the rest of a call."""
-        with self._lock:
-            free = self._slots.get(stream)
-            if not free:
-                whole = self.cupy.cuda.alloc(SLOTS * SLOT_BYTES)
-                free = self._slots[stream] = [whole + k * SLOT_BYTES for k in range(SLOTS)]
-            return free.pop()
+    def new_slot(self, stream: int) -> Any:
+        """Memory for one small result, never used before, when `slots` has none left for the current stream. Many of
+        them share one allocation, which lives as long as the last: allocating each would cost as much as the rest of a
+        call."""
+        whole = self.cupy.cuda.alloc(SLOTS * SLOT_BYTES)
+        free = [whole + k * SLOT_BYTES for k in range(SLOTS)]
+        place = free.pop()
+        self.slots[stream] = free
+        return place
 
     def is_current(self) -> bool:
         """Whether the calling thread can launch here as it stands."""
@@ -146,18 +146,21 @@ class PreparedLaunches:
         if self.is_simple:
             at = {name: k for k, name in first.fills}
             self.data_at, self.start_at, self.out_at = at["data"], at["data_first"], at["out"]
-            self.arguments = (first.function.ptr, first.grid, 1, 1, first.block, 1, 1, 0)
-            self.params = ctypes.addressof(first.params)
+            self.held, self.params = first.values, ctypes.addressof(first.params)
+            grid, block = (first.grid, 1, 1), (first.block, 1, 1)
+            self.launch = functools.partial(engine.driver.launchKernel, first.function.ptr, *grid, *block, 0)
 
     def again(self, data: int, start: int, out: int, stream: int) -> None:
         """Launches on the current device, for one input and without an initial value."""
         if not self.is_simple:
             self({"data": data, "data_first": start, "out": out}, stream)
             return
-        held = self.steps[0].values
+        held = self.held
         with self.lock:
-            held[self.data_at], held[self.start_at], held[self.out_at] = data, start, out
-            self.engine.driver.launchKernel(*self.arguments, stream, self.params, 0)
+            held[self.data_at] = data
+            held[self.start_at] = start
+            held[self.out_at] = out
+            self.launch(stream, self.params, 0)
 
     def __call__(self, values: dict[str, Any], stream: int) -> None:
         """Launches with the memory in `values` on a stream's handle."""
@@ -281,16 +284,21 @@ class CudaArrays:
         if engine.is_current():
             stream = self.get_current_stream().ptr
             if again.is_small:
-                place = engine.slot(stream)
+                try:
+                    place = engine.slots[stream].pop()
+                except LookupError:
+                    place = engine.new_slot(stream)
                 out = self.ndarray(again.shape, again.storage, place)
-                again.launch.again(x.data.ptr, again.start, place.ptr, stream)
             else:
                 out = self.ndarray(again.shape, again.storage)
-                again.launch.again(x.data.ptr, again.start, out.data.ptr, stream)
+                place = out.data
+            again.launch.again(x.data.ptr, again.start, place.ptr, stream)
             return out
         with self.cupy.cuda.Device(again.engine.index):
             out = self.ndarray(again.shape, again.storage)
-        again.launch({"data": x.data.ptr, "data_first": again.start, "out": out.data.ptr}, int(self.get_current_stream().ptr))
+        again.launch(
+            {"data": x.data.ptr, "data_first": again.start, "out": out.data.ptr}, int(self.get_current_stream().ptr)
+        )
         return out
 
     def packed(self, x: Any, shape: tuple[int, ...], order: tuple[int, ...], stream: int) -> Any:
@@ -361,9 +369,11 @@ class CupyArrays(CudaArrays):
 
     def token(self, x: Any) -> Any:
         memory = x.data
-        if memory.ptr & (min(x.itemsize, POINTER_BYTES) - 1) or not x.size:
+        pointer = memory.ptr
+        # Nearly every pointer is a multiple of 16, so that the size of an element need not be asked for.
+        if (pointer & 15 and pointer & (min(x.itemsize, POINTER_BYTES) - 1)) or not x.size:
             return None
-        return x.shape, x.strides, x.dtype, memory.device_id
+        return x.shape, x.strides, x.dtype.num, memory.device_id
 
 
 class InterfaceArrays(CudaArrays):
