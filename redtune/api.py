@@ -259,10 +259,11 @@ def tuned(op: str | None = None) -> list[tuple[str, Best]]:
     """The stored winners: ("here" or "shipped", entry) of every architecture, or of one operator."""
     from redtune import store
 
-    if op is not None:
-        operator_named(op)
     roots = (("here", store.cache_path() / "configs"), ("shipped", store.shipped_path()))
-    return [(whose, best) for whose, root in roots for best in store.entries(root) if op in (None, best.problem.op)]
+    rows = [(whose, best) for whose, root in roots for best in store.entries(root) if op in (None, best.problem.op)]
+    if op is not None and not rows:
+        operator_named(op)  # one's own operators are known by what was tuned for them
+    return rows
 
 
 def sized(problem: Problem, n: int | None, device: Device) -> Problem:
@@ -294,6 +295,7 @@ def source(
     *,
     shape: Sequence[int] | None = None,
     axis: Any = None,
+    accumulate: str | None = None,
     backend: str | None = None,
     device: int = 0,
     arch: str | None = None,
@@ -308,7 +310,7 @@ def source(
     from redtune.lab import find_device
     from redtune.render import render
 
-    problem = wanted_problem(op, dtype, n, shape, axis)
+    problem = wanted_problem(op, dtype, n, shape, axis, accumulate=accumulate)
     if arch is None:
         target = find_device(backend, device)
         dialect = backend_named(target.backend).dialect

@@ -30,6 +30,7 @@ OpOrNone = Annotated[Optional[str], typer.Option("--op", help=OP_HELP)]  # noqa:
 Shape = Annotated[Optional[str], typer.Option("--shape", help="Shape of a C array: 4096x4096.", metavar="AxBxC")]  # noqa: UP045
 Axis = Annotated[Optional[str], typer.Option("--axis", help="Axes to reduce: 1, -1 or 0,2; all if left out.")]  # noqa: UP045
 Out = Annotated[Optional[str], typer.Option("--out", help="Write the result to a .npy file.", metavar="FILE")]  # noqa: UP045
+Accumulate = Annotated[Optional[str], typer.Option(help="float64 or compensated, for more digits.")]  # noqa: UP045
 OpFile = Annotated[Optional[str], typer.Option("--op-file", help="YAML file of operators of your own.", metavar="FILE")]  # noqa: UP045
 Map = Annotated[Optional[str], typer.Option("--map", help="Expression of x instead of each element.", metavar="EXPR")]  # noqa: UP045
 Finish = Annotated[Optional[str], typer.Option("--finish", help="Expression of the result a.", metavar="EXPR")]  # noqa: UP045
@@ -153,7 +154,7 @@ def search(
     shape: Shape = None,
     axis: Axis = None,
     like: Annotated[Optional[str], typer.Option(help="Take dtype and shape from a .npy file.", metavar="FILE")] = None,  # noqa: UP045
-    accumulate: Annotated[Optional[str], typer.Option(help="float64 or compensated, for more digits.")] = None,  # noqa: UP045
+    accumulate: Accumulate = None,
     op_file: OpFile = None,
     map_: Map = None,
     finish: Finish = None,
@@ -240,6 +241,7 @@ def show(
     n: Number = None,
     shape: Shape = None,
     axis: Axis = None,
+    accumulate: Accumulate = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     arch: Annotated[Optional[str], typer.Option(help="Write for sm_90, gfx942, ... with no device.")] = None,  # noqa: UP045
@@ -261,6 +263,7 @@ def show(
                 parse_n(n),
                 shape=parse_shape(shape),
                 axis=parse_axis(axis),
+                accumulate=accumulate,
                 backend=backend,
                 device=device,
                 arch=arch,

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from redtune.dtypes import DTYPES, UNSIGNED, Dtype
-from redtune.evaluation import State, numpy_finish, numpy_identity, numpy_lift, numpy_merge
-from redtune.expressions import names_in
-from redtune.operators import Operator, accumulate_type, is_order_free, result_type
+from redtune.evaluation import State, numpy_identity, numpy_lift, numpy_merge
+from redtune.expressions import evaluate, names_in
+from redtune.measured import finished
+from redtune.operators import NO_INDEX, Operator, accumulate_type, is_order_free, result_type
 from redtune.references import Depths
 from redtune.sorts import facts_by_part
 
@@ -55,9 +56,12 @@ def _refusal(op: Operator, dtype: Dtype) -> str:
         negative = [part for part, facts in parts.items() if facts.negates_literal and not part.startswith("identity")]
         if negative:
             return f"operator {op.name} has a negative number in its {negative[0]}, and {dtype.name} has no sign"
-    if accumulate == "uint64" or (accumulate == "int64" and any(kind in ("sum", "wrapping") for _, kind in op.state)):
+    adds_up = any(kind in ("sum", "wrapping") for _, kind in op.state)
+    if accumulate == "uint64" or (accumulate == "int64" and adds_up):
         mixed = [part for part, facts in parts.items() if facts.mixes]
-        if mixed and (accumulate == "uint64" or not mixed[0].startswith("lift")):
+        if accumulate == "int64":
+            mixed = [part for part in mixed if part.startswith(("merge", "let"))]
+        if mixed:
             return (
                 f"operator {op.name} joins counts or indices with values in its {mixed[0]}, which numpy cannot do in "
                 f"64 bits without a sign: choose another dtype than {dtype.name}, or accumulates: float"
@@ -93,11 +97,13 @@ class _Laws:
         self.elements = _elements(dtype, not self.is_exact)
         self.reads_index = any("i" in names_in(text) for text in op.lift)
         result = DTYPES[result_type(op, dtype)]
-        # Unrounded where it is a float: float16 would hide a difference.
-        self.result = DTYPES[self.accumulate] if result.kind == "float" else result
+        # As it is accumulated where it is a float: float16 would hide a difference.
+        self.result, self.is_float = result, result.kind == "float"
 
     def broken(self) -> Iterator[str]:
         """A sentence for each law that is broken."""
+        if DTYPES[self.accumulate].kind != "float":
+            yield from self._overflow()
         for count in (1, 2):
             yield from self._identity(count)
         yield from self._order(2, "commutative", ("{0} and {1}", "{1} and {0}"))
@@ -144,6 +150,28 @@ class _Laws:
 
     # -- the laws
 
+    def _overflow(self) -> Iterator[str]:
+        """Elements whose values leave the integers of the accumulator: numpy wraps around there, and C may do anything.
+        Fields of kind sum and wrapping are unsigned in a kernel, and wrap around as well."""
+        import numpy as np
+
+        low, high = DTYPES[self.accumulate].limits
+        limits = {"lowest": low, "highest": high, "nan_or_lowest": low, "nan_or_highest": high, "no_index": NO_INDEX}
+        for inputs, indices in self._tuples(1):
+            whole = [values[:, 0].astype(object) for values in inputs]
+            names = {**dict(zip("xy", whole, strict=False)), "i": int(indices[0]), **limits}
+            for (field, kind), lift in zip(self.op.state, self.op.lift, strict=True):
+                values = np.broadcast_to(np.asarray(evaluate(lift, names), object), len(inputs[0]))
+                outside = np.array([not low <= value <= high for value in values])
+                if kind == "value" and outside.any():
+                    at = int(np.argmax(outside))
+                    yield (
+                        f"operator {self.op.name} leaves the range of {self.accumulate} in {self.dtype.name}: {lift} of "
+                        f"{self._names(inputs, indices, at)[0]} is {values[at]}; choose a dtype of floats, accumulates: "
+                        f"float, or the kind wrapping for field {field}"
+                    )
+                    return
+
     def _identity(self, count: int) -> Iterator[str]:
         import numpy as np
 
@@ -179,8 +207,8 @@ class _Laws:
     def _finished(self, state: State, count: int) -> Any:
         import numpy as np
 
-        result = numpy_finish(self.op, self.accumulate, self.result, state, count)
-        return np.broadcast_to(result, next(iter(state.values())).shape)
+        found = finished(self.op, self.accumulate, state, count)
+        return found.astype(self.accumulate) if self.is_float else self.result.decode(self.result.encode(found))
 
     def _first_wrong(self, left: State, right: State, inputs: list[Any]) -> int | None:
         """The first row in which two states differ: in any field where the operator is exact, else in the result by
@@ -196,7 +224,7 @@ class _Laws:
             one, other = self._finished(left, count), self._finished(right, count)
             same = (one == other) | ((one != one) & (other != other))
             tolerance = self.op.tolerance
-            if tolerance is not None and self.result.kind == "float":
+            if tolerance is not None and self.is_float:
                 bound = tolerance.bound(tolerance.measures(*inputs), DEPTHS, DTYPES[self.accumulate].u)
                 error = np.abs(one.astype(np.float64) - other)
                 same |= np.isfinite(one) & np.isfinite(other) & (error <= EASE * bound)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redtune.dtypes import DTYPES, Dtype
+from redtune.dtypes import DTYPES, UNSIGNED, Dtype
 from redtune.evaluation import State, limits, numpy_identity, numpy_lift, numpy_merge
 from redtune.expressions import evaluate, names_in, parse
 from redtune.operators import NO_INDEX, Operator, accumulate_type, result_type
@@ -149,9 +149,16 @@ def _constants(accumulate: str) -> dict[str, Any]:
 
 
 def finished(op: Operator, accumulate: str, state: State, count: int) -> Any:
-    """The result of a state, unrounded: in whatever type its expression gives."""
+    """The result of a state, unrounded: in whatever type its expression gives. Sums of signed integers have their sign,
+    though a kernel adds them up without one."""
     import numpy as np
 
+    signed = {UNSIGNED[accumulate]: accumulate} if accumulate in UNSIGNED else {}
+    fields = {name for name, kind in op.state if kind in ("sum", "wrapping")}
+    state = {
+        name: values.astype(signed.get(values.dtype.name, values.dtype)) if name in fields else values
+        for name, values in state.items()
+    }
     names = {"a": state, "count": np.int64(count), "ddof": np.int64(0), **_constants(accumulate)}
     with np.errstate(all="ignore"):
         return np.broadcast_to(evaluate(op.finish[0], names), next(iter(state.values())).shape)

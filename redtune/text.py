@@ -10,7 +10,7 @@ from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of
 from redtune.dialect import Dialect, c_limits, c_words
 from redtune.dtypes import UNSIGNED, dtype_named
 from redtune.expressions import addends, names_in, renamed, spell
-from redtune.operators import NO_INDEX, Operator, operator_of, result_of
+from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
 from redtune.plan import (
     LOST,
     Meet,
@@ -369,13 +369,24 @@ def _constants(problem: Problem, config: Config, lanes: int) -> tuple[Constant, 
     return tuple(rows)
 
 
+# A shape and an axis whose kernel is the one for all of that layout.
+_SHOWN = {"flat": "", "rows": "--shape 2x2 --axis 1", "columns": "--shape 2x2 --axis 0"}
+
+
 def _command(problem: Problem, config: Config, device: Device) -> str:
-    """The command line that writes this kernel again."""
+    """The command line that writes this kernel again, or the call that does where none can."""
+    only_called = problem.is_masked or problem.is_seeded or problem.is_ragged or problem.custom or problem.result
+    if only_called or (problem.is_strided and problem.inner == 1):
+        return f'redtune.reduce(x, "{problem.op}", ...) of {problem.dtype} on {device.arch}'
     default = settled(Config())
     given = (f.name for f in fields(config) if is_read(f.name, config))
     fixes = [
         f"--fix {name}={getattr(config, name)}" for name in given if getattr(config, name) != getattr(default, name)
     ]
-    words: list[Any] = ["redtune show --source", f"--op {problem.op}", f"--dtype {problem.dtype}"]
+    accumulate = "compensated" if problem.is_compensated else "float64"
+    own = accumulate_type(operator_of(problem), dtype_named(problem.dtype))
+    is_own = problem.accumulate == own and not problem.is_compensated
+    words = ["redtune show --source", f"--op {problem.op}", f"--dtype {problem.dtype}", _SHOWN[problem.layout]]
+    words += [] if is_own else [f"--accumulate {accumulate}"]
     words += [f"--backend {device.backend}", f"--arch {device.arch}", *fixes]
-    return " ".join(words)
+    return " ".join(filter(None, words))
