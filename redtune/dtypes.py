@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from redtune.errors import UsageError
+from redtune.errors import DtypeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,9 +93,9 @@ UNSIGNED = {"int32": "uint32", "int64": "uint64"}
 
 
 def dtype_named(name: str) -> Dtype:
-    """The entry called `name`. Raises UsageError with the nearest name and the list."""
+    """The entry called `name`. Raises DtypeError with the nearest name and the list."""
     if name not in DTYPES:
-        raise UsageError(unknown("dtype", name, DTYPES))
+        raise DtypeError(unknown("dtype", name, DTYPES))
     return DTYPES[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from redtune.arrays import KNOWN, Again, Engine, Form, Library, library_of
 from redtune.config import Config
-from redtune.dtypes import dtype_named
+from redtune.dtypes import DTYPES, dtype_named
 from redtune.errors import DtypeError, UsageError
 from redtune.layouts import Fit, contiguous_strides, fit
 from redtune.operators import Operator, counts_in_order, entry_of, operator_for, operator_named, result_type
@@ -59,7 +60,7 @@ def reduce(
     Runs on the caller's stream and does not wait (numpy and pyopencl arrays: it does). Raises what numpy raises:
     AxisError, TypeError for a dtype, ValueError for an empty max, a wrong shape of `out` and the like.
     """
-    name = dtype if dtype is None or type(dtype) is str else dtype_name(dtype)
+    name = dtype if dtype is None or dtype in DTYPES else dtype_name(dtype)
     axis = tuple(axis) if isinstance(axis, list) else axis
     key: Any = (op, custom, axis, name, keepdims, ddof, determinism, accumulate, config)
     if where is not None or initial is not None or offsets is not None or out is not None:
@@ -101,7 +102,7 @@ def described(x: Any, op: str, axis: Any, custom: str) -> tuple[Config | None, s
 
 
 def _request(op: str, axis: Any, dtype: Any, accumulate: Any, determinism: str, custom: str) -> Request:
-    name = dtype if dtype is None or type(dtype) is str else dtype_name(dtype)
+    name = dtype if dtype is None or dtype in DTYPES else dtype_name(dtype)
     return Request(op, custom, axis, name, False, 0, determinism, accumulate, None)
 
 
@@ -128,15 +129,12 @@ def named(op: str) -> Callable[..., Any]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype of any library. Raises TypeError for what is none."""
-    text = str(dtype)
-    name = text.removeprefix("torch.") if text.startswith("torch.") else None
-    if name is None:
-        try:
-            name = np.dtype(dtype).name
-        except TypeError:
-            name = text
-    return str(name)
+    """The name of a dtype of any library: "f4", np.float32, torch.float32. Raises DtypeError for what is none."""
+    text = str(dtype).removeprefix("torch.")
+    if text == str(dtype):
+        with contextlib.suppress(TypeError):
+            text = np.dtype(dtype).name
+    return dtype_named(text).name
 
 
 class _Call:

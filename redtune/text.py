@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of

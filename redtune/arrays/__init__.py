@@ -6,10 +6,11 @@ device as this process uses it: it keeps loaded programs and scratch, and launch
 
 from __future__ import annotations
 
-import sys
+import functools
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from redtune.backends import Backend
@@ -122,11 +123,12 @@ class Library(Protocol):
         ...
 
     def finished(self, like: Any, out: Any, memory: Any, stream: Any) -> Any:
-        """The result as the caller's kind of array, with what the device wrote to its `memory`."""
+        """The result as the caller's kind of array, with what the device wrote to its `memory`, if it did."""
         ...
 
 
-KNOWN: dict[type, Library] = {}  # by the type of the array
+KNOWN: dict[type, Library] = {}  # by the type of the array, where that alone decides
+HOST_DLPACK = (1, 3)  # DLPack's numbers for memory of the host, plain and pinned
 
 
 def library_of(x: Any) -> Library | None:
@@ -134,40 +136,35 @@ def library_of(x: Any) -> Library | None:
     kind = type(x)
     found = KNOWN.get(kind)
     if found is None:
-        found = _find(x)
-        if found is not None:
+        found, decides = _find(x)
+        if found is not None and decides:
             KNOWN[kind] = found
     return found
 
 
-def _find(x: Any) -> Library | None:
+def _find(x: Any) -> tuple[Library | None, bool]:
+    """The library of an array, and whether all of its type have the same."""
     home = type(x).__module__.partition(".")[0]
     if home == "numpy":
-        from redtune.arrays.opencl import NumpyArrays
-
-        return NumpyArrays() if hasattr(x, "__array_interface__") else None
+        return (_library("opencl", "NumpyArrays") if hasattr(x, "__array_interface__") else None), True
     if home == "pyopencl":
-        from redtune.arrays.opencl import PyopenclArrays
-
-        return PyopenclArrays() if hasattr(x, "base_data") else None
-    if home == "torch" and "torch" in sys.modules:
-        from redtune.arrays.torch import TorchArrays
-
-        return TorchArrays() if hasattr(x, "data_ptr") else None
+        return (_library("opencl", "PyopenclArrays") if hasattr(x, "base_data") else None), True
+    if home == "torch":
+        return (_library("torch", "TorchArrays") if hasattr(x, "data_ptr") else None), True
     if home == "cupy":
-        from redtune.arrays.cuda import CupyArrays
+        return (_library("cuda", "CupyArrays") if hasattr(x, "__cuda_array_interface__") else None), True
+    if hasattr(type(x), "__dlpack__") and home not in ("numba",):
+        # One type for all devices: each array says where it lies.
+        is_host = x.__dlpack_device__()[0] in HOST_DLPACK
+        return _library(*(("opencl", "DlpackHostArrays") if is_host else ("cuda", "DlpackArrays"))), False
+    if hasattr(x, "__cuda_array_interface__"):
+        return _library("cuda", "InterfaceArrays"), True
+    if hasattr(x, "__array_interface__"):
+        return _library("opencl", "NumpyArrays"), True
+    return None, True
 
-        return CupyArrays() if hasattr(x, "__cuda_array_interface__") else None
-    if hasattr(type(x), "__cuda_array_interface__"):
-        from redtune.arrays.cuda import InterfaceArrays
 
-        return InterfaceArrays()
-    if hasattr(type(x), "__dlpack__"):
-        from redtune.arrays.cuda import DlpackArrays
-
-        return DlpackArrays()
-    if hasattr(type(x), "__array_interface__"):
-        from redtune.arrays.opencl import NumpyArrays
-
-        return NumpyArrays()
-    return None
+@functools.cache
+def _library(module: str, name: str) -> Library:
+    """The one instance of a library."""
+    return cast(Library, getattr(importlib.import_module(f"redtune.arrays.{module}"), name)())

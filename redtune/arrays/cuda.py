@@ -13,7 +13,7 @@ from redtune import store
 from redtune.arrays import VARYING, Again, Form
 from redtune.backends import backend_named
 from redtune.backends.cuda import import_cupy
-from redtune.dtypes import DTYPES, unknown
+from redtune.dtypes import DTYPES, dtype_named
 from redtune.types import Device, Kernel, Launch
 
 POINTER_BYTES = 8
@@ -351,10 +351,7 @@ class CudaArrays:
 
 def reduced_dtype(dtype: Any) -> str:
     """The name of a dtype that redtune reduces. Raises TypeError for any other."""
-    name = str(getattr(dtype, "name", dtype))
-    if name not in DTYPES:
-        raise TypeError(unknown("dtype", name, DTYPES))
-    return name
+    return dtype_named(str(getattr(dtype, "name", dtype))).name
 
 
 def _form(view: Any, dtype: str, device: int) -> Form:

@@ -15,7 +15,7 @@ from redtune import store
 from redtune.arrays import Again, Form, Launcher
 from redtune.backends import backend_named
 from redtune.backends.opencl import Backend
-from redtune.dtypes import DTYPES, unknown
+from redtune.dtypes import DTYPES, dtype_named
 from redtune.errors import BackendMissing, CompileError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.types import Device, Kernel, Launch, as_json
@@ -113,16 +113,10 @@ def context_engine(context: Any, device: Any) -> OpenclEngine:
     raise BackendMissing(f"the OpenCL device {device.name.strip()} of the array's context is not among those found")
 
 
-def _names_dtype(dtype: Any) -> str:
-    if dtype.name not in DTYPES:
-        raise TypeError(unknown("dtype", dtype.name, DTYPES))
-    return str(dtype.name)
-
-
 def _host_form(x: Any, place: Any) -> Form:
     size = x.itemsize
     is_apart = not x.flags.aligned or any(stride % size for stride in x.strides)
-    return Form(x.shape, tuple(stride // size for stride in x.strides), _names_dtype(x.dtype), place, is_apart)
+    return Form(x.shape, tuple(stride // size for stride in x.strides), dtype_named(x.dtype.name).name, place, is_apart)
 
 
 class NumpyArrays:
@@ -187,6 +181,8 @@ class NumpyArrays:
 
     def finished(self, like: Any, out: Any, memory: Any, stream: Any) -> Any:
         """The array, once what the device wrote is in the host's memory."""
+        if memory is None:  # no device wrote
+            return out
         cl = host_engine().cl
         low, size = _extent(out)
         written = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
@@ -206,6 +202,24 @@ def _extent(x: Any) -> tuple[int, int]:
     return low, sum(abs(span) for span in spans) + x.itemsize
 
 
+class DlpackHostArrays(NumpyArrays):
+    """Arrays in the host's memory that speak DLPack, JAX's on a CPU among them."""
+
+    def accept(self, x: Any) -> Any:
+        return np.from_dlpack(x)
+
+    def token(self, x: Any) -> Any:
+        return None
+
+    def finished(self, like: Any, out: Any, memory: Any, stream: Any) -> Any:
+        done = super().finished(like, out, memory, stream)
+        if type(like).__module__.partition(".")[0] in ("jax", "jaxlib"):
+            import jax
+
+            return jax.numpy.asarray(done)
+        return done
+
+
 class PyopenclArrays:
     """pyopencl's arrays, on their own queue."""
 
@@ -217,7 +231,7 @@ class PyopenclArrays:
         place = ("opencl", x.context, self.stream(x).device)
         strides = tuple(stride // size for stride in x.strides)
         is_apart = any(stride % size for stride in x.strides) or x.offset % size != 0
-        return Form(tuple(x.shape), strides, _names_dtype(x.dtype), place, is_apart)
+        return Form(tuple(x.shape), strides, dtype_named(x.dtype.name).name, place, is_apart)
 
     def engine(self, place: Any) -> OpenclEngine:
         return context_engine(place[1], place[2])
