@@ -12,9 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +23,7 @@ from redtune.operators import NO_INDEX, Operator, accumulate_type, result_type
 from redtune.references import Depths, Tolerance
 from redtune.sorts import SORTS, Facts, facts_by_part
 
-BLOCK = 1 << 15  # elements folded at once: what numpy copies stays in a core's cache
-MAX_THREADS = 8
+BLOCK = 1 << 18  # elements folded at once: what numpy copies stays in a core's cache
 STEP = 2.0**-30  # how far terms are moved, of their size: far above float64's roundings, far below any curvature
 HEADROOM = 4  # roundings more than counted, as the built-in operators allow
 
@@ -78,7 +75,7 @@ def with_reference(op: Operator) -> Operator:
 
 
 def fold(op: Operator, accumulate: str, inputs: Sequence[Any], moved: str = "") -> State:
-    """The state of all elements along the last axis: of blocks of rows and of elements, on several threads, which are
+    """The state of all elements along the last axis: of blocks of rows and of elements, whose states are
     then merged in their order. `moved` names a field whose terms are moved by STEP of their size."""
     import numpy as np
 
@@ -96,11 +93,7 @@ def fold(op: Operator, accumulate: str, inputs: Sequence[Any], moved: str = "") 
         return _merged(op, accumulate, _lifted(op, accumulate, parts, start, moved))
 
     places = [(row, start) for row in range(0, rows, several) for start in starts]
-    if len(places) < 4:
-        states = list(map(block, places))
-    else:
-        with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-            states = list(pool.map(block, places))
+    states = [block(place) for place in places]
     if len(starts) > 1:
         each = [states[k : k + len(starts)] for k in range(0, len(states), len(starts))]
         states = [_merged(op, accumulate, _joined(parts, -1)) for parts in each]

@@ -97,7 +97,8 @@ def _complex_sum(name: str, meaning: str, lift: tuple[str, str], finish: tuple[s
         exact=False,
         bites="small",
         accepts=("complex",),
-        **more,
+        native="add",
+        **({"accumulates": "sum", "result": "sum"} | more),
     )
 
 
@@ -317,6 +318,8 @@ _PROD = Operator(
         exact=False,
         bites="units",
         tolerance=right.PRODUCT,
+        accumulates="sum",
+        result="sum",
         empty=1,
         accepts=("complex",),
     ),

@@ -36,8 +36,8 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
             at = operator.index(one)
         except TypeError:
             raise TypeError(f"axis is a whole number or a tuple of them, not {one!r}") from None
-        # numpy takes the axes 0 and -1 of an array that has none.
-        room = max(ndim, 1)
+        # numpy takes the axes 0 and -1 of an array that has none, as long as they are no tuple.
+        room = ndim if given is axis else max(ndim, 1)
         if not -room <= at < room:
             raise np.exceptions.AxisError(at, ndim)
         if ndim:

@@ -15,7 +15,7 @@ from redtune.types import Device, Kernel, Problem
 
 def reading_kernels(device: Device, dialect: Dialect, data_bytes: int) -> Iterator[Kernel]:
     """Kernels to be launched without their combine: max of int32, one instruction an element."""
-    problem = Problem("max", "int32", "int32", data_bytes // 4)
+    problem = Problem("max", "int32", "int32", max(1, data_bytes // 4))
     for shape in _shapes(device):
         for exchange in ("shuffle", "lds"):
             config = settled(replace(Config(combine="two_pass"), exchange=exchange, **shape))
