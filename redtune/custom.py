@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,10 +94,10 @@ def _read_yaml(path: str) -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
-            twice = next((key for key in keys if keys.count(key) > 1), None)
-            if twice is not None:
-                raise yaml.YAMLError(f"{twice!r} is given twice")
+            keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
+            for key, times in keys.items():
+                if times > 1:
+                    raise yaml.YAMLError(f"{key!r} is given twice")
             return super().construct_mapping(node, deep)
 
     what = f"the operator file {path}"

@@ -140,6 +140,8 @@ def _derived(name: str, spec: Mapping[str, Any]) -> Operator:
     if map_ is None and finish is None:
         raise UsageError(f"{where} is {base.name} itself: give a map, a finish, or both")
     meaning = f"{base.name} of {map_ or 'x'}" + (f", then {finish}" if finish else "")
+    if len(meaning) > MAX_MEANING:
+        meaning = f"{base.name} of elements that are mapped, or finished further"
     limits = LIMITS | (SCALES if base.accumulates == "float" else {})
     op = replace(base, name=name, meaning=_meaning(where, spec.get("meaning", meaning)), seeds=False, on_complex=None)
     makes_floats, bits, bites = False, False, base.bites

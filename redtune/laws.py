@@ -49,8 +49,8 @@ def _refusal(op: Operator, dtype: Dtype) -> str:
         ordered = sorted(name for facts in parts.values() for name in facts.orders)
         if ordered:
             return (
-                f"operator {op.name} orders or divides {ordered[0]}, and sums of {dtype.name} have no sign in a kernel: "
-                "choose a dtype of floats, accumulates: float or the kind value"
+                f"operator {op.name} orders or divides {ordered[0]}, and sums of {dtype.name} have no sign in a "
+                "kernel: choose a dtype of floats, accumulates: float or the kind value"
             )
     if DTYPES[accumulate].kind == "uint":
         negative = [part for part, facts in parts.items() if facts.negates_literal and not part.startswith("identity")]
@@ -166,9 +166,9 @@ class _Laws:
                 if kind == "value" and outside.any():
                     at = int(np.argmax(outside))
                     yield (
-                        f"operator {self.op.name} leaves the range of {self.accumulate} in {self.dtype.name}: {lift} of "
-                        f"{self._names(inputs, indices, at)[0]} is {values[at]}; choose a dtype of floats, accumulates: "
-                        f"float, or the kind wrapping for field {field}"
+                        f"operator {self.op.name} leaves the range of {self.accumulate} in {self.dtype.name}: {lift} "
+                        f"of {self._names(inputs, indices, at)[0]} is {values[at]}; choose a dtype of floats, "
+                        f"accumulates: float, or the kind wrapping for field {field}"
                     )
                     return
 
@@ -205,8 +205,6 @@ class _Laws:
                 return
 
     def _finished(self, state: State, count: int) -> Any:
-        import numpy as np
-
         found = finished(self.op, self.accumulate, state, count)
         return found.astype(self.accumulate) if self.is_float else self.result.decode(self.result.encode(found))
 

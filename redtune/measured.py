@@ -23,8 +23,9 @@ from redtune.operators import NO_INDEX, Operator, accumulate_type, result_type
 from redtune.references import Depths, Tolerance
 from redtune.sorts import SORTS, Facts, facts_by_part
 
-BLOCK = 1 << 18  # elements folded at once: what numpy copies stays in a core's cache
+BLOCK = 1 << 16  # elements folded at once: what numpy copies stays in a core's cache
 STEP = 2.0**-30  # how far terms are moved, of their size: far above float64's roundings, far below any curvature
+NEAR_THE_END = 1e37  # of float32, which ends at 3.4e38
 HEADROOM = 4  # roundings more than counted, as the built-in operators allow
 
 
@@ -180,7 +181,8 @@ def finished(op: Operator, accumulate: str, state: State, count: int) -> Any:
     }
     names = {"a": state, "count": np.int64(count), "ddof": np.int64(0), **_constants(accumulate)}
     with np.errstate(all="ignore"):
-        return np.broadcast_to(evaluate(op.finish[0], names), next(iter(state.values())).shape)
+        shape = np.broadcast_shapes(*(values.shape for values in state.values()))
+        return np.broadcast_to(evaluate(op.finish[0], names), shape)
 
 
 def _reference(op: Operator, *inputs: Any) -> Any:
@@ -188,24 +190,29 @@ def _reference(op: Operator, *inputs: Any) -> Any:
 
     dtype, n = DTYPES[inputs[0].dtype.name], inputs[0].shape[-1]
     wide = _wide(op, dtype)
-    right = finished(op, wide, fold(op, wide, inputs), n)
+    state = fold(op, wide, inputs)
+    right = finished(op, wide, state, n)
     result = DTYPES[result_type(op, dtype)]
     if result.kind != "float":
         return result.decode(result.encode(right))
     right = right.astype(np.float64)
-    narrow = _narrow(op, dtype)
-    if narrow:
+    if _leaves_float32(op, dtype, state):
         # Where float32 leaves its range on the way, its infinity is what a kernel gives.
-        seen = finished(op, narrow, fold(op, narrow, inputs), n)
+        seen = finished(op, "float32", fold(op, "float32", inputs), n)
         right = np.where(np.isfinite(right) & ~np.isfinite(seen), seen, right)
     return right
 
 
-def _narrow(op: Operator, dtype: Dtype) -> str:
-    """The accumulator of a kernel, where it has less range than the reference and the operator may leave it."""
-    texts = " ".join((*op.lift, *op.merge, *op.finish, *(let.text for let in op.lets)))
-    accumulate = accumulate_type(op, dtype)
-    return accumulate if accumulate == "float32" and any(part in texts for part in ("*", "/", "exp(")) else ""
+def _leaves_float32(op: Operator, dtype: Dtype, state: State) -> bool:
+    """Whether a kernel, which has float32, may leave its range where the reference, which has float64, does not."""
+    import numpy as np
+
+    if accumulate_type(op, dtype) != "float32":
+        return False
+    texts = (*op.lift, *op.merge, *op.finish, *(let.text for let in op.lets))
+    with np.errstate(all="ignore"):
+        largest = max(float(np.nanmax(np.where(np.isfinite(v), np.abs(v), 0), initial=0)) for v in state.values())
+    return any("exp(" in text for text in texts) or largest > NEAR_THE_END
 
 
 # --- the tolerance ----------------------------------------------------------------------------------------------------
@@ -236,10 +243,9 @@ def _measures(op: Operator, *inputs: Any) -> tuple[Any, ...]:
                 fields = [name for name, kind in op.state if SORTS[kind] == "value"]
                 moves[moved] = {name: np.abs(after[name] - state[name]) / STEP for name in fields}
         spread = np.zeros(inputs[0].shape[:-1])
-        narrow = _narrow(op, dtype)
-        if narrow:
+        if _leaves_float32(op, dtype, state):
             # What a model of relative errors misses: terms that shrink into float32's subnormals.
-            seen = finished(op, narrow, fold(op, narrow, inputs), n)
+            seen = finished(op, "float32", fold(op, "float32", inputs), n)
             spread = np.nan_to_num(np.abs(seen - finished(op, wide, state, n)), nan=0.0, posinf=0.0)
     return (_Measure(n, state, moves, spread),)
 

@@ -71,7 +71,11 @@ def reduce(
     if library is None or token is None:
         return _Call(Request(*key), x, None, None).run(None, None)
     key = (key, kind, token)
-    again = AGAIN.get(key)
+    try:
+        again = AGAIN.get(key)
+    except TypeError:  # something that is no number or word, and says so where it is looked at
+        _Call(Request(*key[0]), x, None, None)
+        raise
     if again is not None:
         return library.repeat(again, x)
     call = _Call(Request(*key[0]), x, None, None)
@@ -142,6 +146,7 @@ class _Call:
 
     def __init__(self, request: Request, x: Any, where: Any, offsets: Any) -> None:
         self.request = request
+        _check_words(request)
         self.operator = entry_of(request.op, request.custom)
         self.given = _inputs(x, self.operator)
         self.library, self.held = _arrays(self.given)
@@ -168,6 +173,8 @@ class _Call:
     def _add_mask(self, where: Any) -> None:
         if counts_in_order(self.operator):
             raise TypeError(f"{self.operator.name} takes no where")
+        if isinstance(where, (bool, np.bool_)) or (isinstance(where, np.ndarray) and not where.ndim):
+            where = self.library.upload(self.held[0], np.asarray(where), self.library.stream(self.given[0]))
         library, (mask,) = _arrays([where])
         if library is not self.library:
             raise TypeError(f"where is of {type(where).__module__}, and the array of {type(self.given[0]).__module__}")
@@ -186,7 +193,7 @@ class _Call:
         """The offsets in host memory. Raises where they are not sorted or run past the end."""
         if len(self.shape) != 1 or self.request.axis not in (None, 0, -1):
             raise ValueError(f"offsets cut a flat array into rows, not one of shape {self.shape}")
-        library = library_of(offsets)
+        library = None if isinstance(offsets, np.ndarray) else library_of(offsets)
         host = np.asarray(offsets) if library is None else library.to_host(offsets, library.stream(offsets))
         if host.ndim != 1 or not len(host) or host.dtype.kind not in "iu":
             raise ValueError(f"offsets are a list of at least one whole number, not {host.dtype} of shape {host.shape}")
@@ -224,7 +231,9 @@ class _Call:
         """How `out` lies in memory. Raises where it is not what the result needs."""
         if library_of(out) is not self.library:
             raise TypeError(f"out is of {type(out).__module__}, and the array of {type(self.given[0]).__module__}")
-        form = self.library.form(out)
+        if not getattr(getattr(out, "dtype", None), "isnative", True):
+            raise DtypeError(f"out holds {out.dtype} in another byte order than this machine's")
+        form = self.library.form(self.library.accept(out))
         if form.shape != self.result_shape:
             raise ValueError(f"out has the shape {form.shape}; the result has {self.result_shape}")
         if form.dtype != self.result_dtype():
@@ -240,16 +249,17 @@ class _Call:
     def run(self, out: Any, initial: Any) -> Any:
         """The result."""
         start = None if initial is None else self._start(initial)
-        library, stream = self.library, self.library.stream(self.given[0])
+        library, given = self.library, out
         form = None if out is None else self._checked_out(out)
-        to = out if out is not None else library.empty(self.held[0], self.result_shape, self.result_dtype())
+        to = library.accept(out) if out is not None else self._empty(self.result_shape)
         if self.is_masked and self.operator.empty is None and start is None:
             raise ValueError(f"{self.operator.name} has no identity, so that where needs an initial value")
-        if math.prod(self.kept) == 0:
-            return library.finished(self.given[0], to, None, None)
-        if self.offsets is None and math.prod(self.shape) == 0:
+        stream = library.stream(self.given[0])
+        if self.offsets is None and math.prod(self.shape[axis] for axis in self.axes) == 0:
             library.fill(to, self._of_nothing(initial), stream)
-            return library.finished(self.given[0], to, None, None)
+            return given if given is not None else library.finished(self.given[0], to, None, None)
+        if math.prod(self.kept) == 0:
+            return given if given is not None else library.finished(self.given[0], to, None, None)
         if self.offsets is not None:
             self._check_segments(start)
         # A kernel writes from the start of what it is given.
@@ -257,7 +267,7 @@ class _Call:
         form = library.form(to) if form is None else form
         strides = contiguous_strides(self.result_shape) if is_behind else form.strides
         prepared = self.prepared(strides, start is not None)
-        target = library.empty(self.held[0], self.kept, self.result_dtype()) if is_behind or prepared.is_fresh else to
+        target = self._empty(self.kept) if is_behind or prepared.is_fresh else to
         memory = self._memory(prepared, target, stream)
         if start is not None:
             memory["initial"] = start
@@ -265,15 +275,19 @@ class _Call:
         done = library.finished(self.given[0], target, memory["out"], stream)
         if target is to:
             self._remember(prepared)
-            return done
+            return done if given is None else given
         library.assign(to, target.reshape(self.result_shape), stream)
-        return to
+        return given if given is not None else library.finished(self.given[0], to, None, None)
+
+    def _empty(self, shape: tuple[int, ...]) -> Any:
+        """A new array for results."""
+        return self.library.empty(self.held[0], shape, self.result_dtype())
 
     def _remember(self, prepared: Prepared) -> None:
         """Keeps what the next call of the like can do without a look at its arguments."""
         if prepared.packs is None and len(self.held) == 1:
             name = self.result_dtype()
-            storage = dtype_named(name).storage()
+            storage = self.library.storage(self.held[0], name)
             shape = self.result_shape
             self.again = Again(
                 prepared.launch, self.engine, prepared.starts[0], shape, name, storage, math.prod(shape) == 1
@@ -283,6 +297,8 @@ class _Call:
         """The initial value in the type that the kernel accumulates in."""
         if not self.operator.seeds:
             raise TypeError(f"{self.operator.name} takes no initial value")
+        if not np.isscalar(initial) and np.ndim(initial):
+            raise TypeError(f"initial is {initial!r}; it must be a number")
         try:
             return np.dtype(self.running).type(initial)
         except (TypeError, ValueError):
@@ -348,6 +364,24 @@ class _Call:
             uploaded = library.upload(self.held[0], self.offsets, stream)
             memory["offsets"], memory["offsets is held"] = library.memory(uploaded)[0], uploaded
         return memory
+
+
+def _check_words(request: Request) -> None:
+    """Raises TypeError for what is of no type that its place could hold."""
+    if not isinstance(request.op, str):
+        raise TypeError(f"the operator is a name, not {request.op!r}")
+    for name in ("accumulate", "determinism"):
+        value = getattr(request, name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is a word, not {value!r}")
+    if request.config is not None and not isinstance(request.config, Config):
+        raise TypeError(f"config is a redtune.Config, not {request.config!r}")
+    if (
+        request.axis is not None
+        and not isinstance(request.axis, (tuple, list))
+        and not hasattr(request.axis, "__index__")
+    ):
+        raise TypeError(f"axis is a whole number or a tuple of them, not {request.axis!r}")
 
 
 def _inputs(x: Any, op: Operator) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ COUNTS: dict[str, Sort] = {"count": "whole", "ddof": "whole"}
 # What the entry of norm_l2 scales with: only floats have them.
 SCALES: dict[str, Sort] = dict.fromkeys(("huge_from", "huge_scale", "tiny_below", "tiny_scale"), "value")
 
-MAX_NESTING = 40  # Python's own tools for trees recurse several calls a level
+MAX_NESTING = 60  # Python's own tools for trees recurse several calls a level
 # Roundings that a language may take for one of these (OpenCL: 2.5 and 3 units in the last place, two roundings each).
 COSTS = {"/": 5, "sqrt": 6, "exp": 6, "log": 6, "real": 1}
 

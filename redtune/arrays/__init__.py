@@ -89,6 +89,10 @@ class Library(Protocol):
         """The stream or queue that the caller works on."""
         ...
 
+    def storage(self, like: Any, dtype: str) -> Any:
+        """The library's own dtype for elements beside those of `like`."""
+        ...
+
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """A new C-contiguous array beside `like`."""
         ...

@@ -177,7 +177,7 @@ class PreparedLaunches:
             if (self.partials and (scratch.partials is None or scratch.partials.size < self.partials)) or (
                 self.counter and (scratch.counter is None or scratch.counter.size < self.counter)
             ):
-                with self.engine.cupy.cuda.ExternalStream(stream):
+                with external_stream(self.engine.cupy, stream):
                     scratch.reserve(self.partials, self.counter)
             values = {
                 **values,
@@ -208,6 +208,23 @@ class PreparedLaunches:
                 bits = values["initial"].tobytes()
                 ctypes.memmove(ctypes.addressof(held) + POINTER_BYTES * step.initial_at, bits, len(bits))
             launch(step.function.ptr, step.grid, 1, 1, step.block, 1, 1, 0, stream, ctypes.addressof(step.params), 0)
+
+
+class _Handle:
+    """A stream's handle in the shape of CUDA's stream protocol."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def external_stream(cupy: Any, handle: int) -> Any:
+    """CuPy's view of a stream: by the protocol where CuPy has it, the older way elsewhere."""
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_Handle(handle))
+    return cupy.cuda.ExternalStream(handle)
 
 
 def _loads(module: Any, binary: bytes, driver: Any) -> bool:
@@ -266,12 +283,17 @@ class CudaArrays:
         """A CuPy array on the same GPU."""
         device = self.as_cupy(like).data.device_id
         with self.cupy.cuda.Device(device):
-            return self.cupy.empty(shape, DTYPES[dtype].storage())
+            return self.cupy.empty(shape, self.storage(like, dtype))
+
+    def storage(self, like: Any, dtype: str) -> Any:
+        """CuPy's dtype; for bfloat16 that of an extension, where the array has it."""
+        own = self.as_cupy(like).dtype
+        return own if own.name == dtype else DTYPES[dtype].storage()
 
     @contextlib.contextmanager
     def _on(self, view: Any, stream: int) -> Iterator[None]:
         """With the array's GPU and a stream as the current ones."""
-        with self.cupy.cuda.Device(view.data.device_id), self.cupy.cuda.ExternalStream(stream):
+        with self.cupy.cuda.Device(view.data.device_id), external_stream(self.cupy, stream):
             yield
 
     def token(self, x: Any) -> Any:
@@ -322,7 +344,7 @@ class CudaArrays:
     def fill(self, x: Any, value: Any, stream: int) -> None:
         """In the order of the stream."""
         view = self.as_cupy(x)
-        if self.dtype_name(x, view) == "bfloat16":
+        if self.dtype_name(x, view) == "bfloat16" and view.dtype.kind == "u":
             value = DTYPES["bfloat16"].encode([value])[0]
         with self._on(view, stream):
             view[...] = value

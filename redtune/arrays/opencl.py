@@ -149,9 +149,11 @@ class NumpyArrays:
         return buffer, (x.ctypes.data - low) // x.itemsize
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        if dtype == "bfloat16":
-            return np.empty(shape, like.dtype)  # NumPy itself has none, so it is the array's own
-        return np.empty(shape, dtype)
+        return np.empty(shape, self.storage(like, dtype))
+
+    def storage(self, like: Any, dtype: str) -> Any:
+        # NumPy itself has no bfloat16, so it is the array's own.
+        return like.dtype if like.dtype.name == dtype else np.dtype(dtype)
 
     def token(self, x: Any) -> Any:
         is_plain = type(x) is np.ndarray and x.size and x.flags.aligned and x.dtype.isnative
@@ -246,7 +248,10 @@ class PyopenclArrays:
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         import pyopencl.array
 
-        return pyopencl.array.empty(self.stream(like), shape, DTYPES[dtype].storage())
+        return pyopencl.array.empty(self.stream(like), shape, self.storage(like, dtype))
+
+    def storage(self, like: Any, dtype: str) -> Any:
+        return like.dtype if like.dtype.name == dtype else DTYPES[dtype].storage()
 
     def token(self, x: Any) -> Any:
         return None

@@ -64,16 +64,16 @@ class TorchArrays(CudaArrays):
         return self.raw_stream(x.get_device())
 
     def token(self, x: Any) -> Any:
-        # Pointers of whole elements only: a lazily conjugated tensor or one on the CPU needs a closer look.
+        # A tensor that is negated when it is read, lies on the CPU or between elements needs a closer look.
         dtype = x.dtype
         size = self.plain.get(dtype)
-        if size is None or not x.is_cuda or x.data_ptr() & (size - 1) or 0 in x.shape:
+        if size is None or not x.is_cuda or x.data_ptr() & (size - 1) or 0 in x.shape or x.is_neg():
             return None
         return x.shape, x.stride(), dtype, x.get_device()
 
     def repeat(self, again: Again, x: Any) -> Any:
         """A known reduction, with the result in a new tensor."""
-        out = x.new_empty(again.shape, dtype=self.dtypes[again.dtype])
+        out = x.new_empty(again.shape, dtype=again.storage)
         stream = self.raw_stream(again.engine.index)
         if again.engine.is_current():
             again.launch.again(x.data_ptr(), again.start, out.data_ptr(), stream)
@@ -81,7 +81,10 @@ class TorchArrays(CudaArrays):
             again.launch({"data": x.data_ptr(), "data_first": again.start, "out": out.data_ptr()}, stream)
         return out
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    def storage(self, like: Any, dtype: str) -> Any:
         if dtype not in self.dtypes:
             raise TypeError(f"torch has no {dtype}: ask for another dtype")
-        return self.torch.empty(shape, dtype=self.dtypes[dtype], device=like.device)
+        return self.dtypes[dtype]
+
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        return self.torch.empty(shape, dtype=self.storage(like, dtype), device=like.device)
