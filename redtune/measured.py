@@ -321,9 +321,9 @@ def _sized(text: str, names: dict[str, Any]) -> tuple[Any, Any]:
     return size(parse(text))
 
 
-# --- what to judge with -----------------------------------------------------------------------------------------------
+# --- what to judge with ----------------------------------------------------------------------------------------------
 
-# What the data sets of redtune.data consist of, in the order in which they are tried. A few factors among the units.
+# What the data sets of redtune.data mostly consist of, in the order in which they are tried.
 TYPICAL: dict[Any, tuple[float, ...]] = {
     "any": (-0.5, -1.25, -2.0, -0.75),
     "small": (-8, 8, 3, -3, 0, 5, -5, 13, -13, 1, -1),
@@ -331,30 +331,32 @@ TYPICAL: dict[Any, tuple[float, ...]] = {
     "ones": (1,),
     "zeros": (0,),
 }
-LONG = 1 << 18  # as long as a window: a product that grows has left the range by then
+DOUBLINGS = 19  # to the length of a window: a product that grows has left the range by then
 
 
 def bites_of(op: Operator, wanted: Any) -> Any:
     """The data that the judge can use: what is wanted if results of it stay finite, else the first of TYPICAL of which
-    they do; of a product, results that are not zero. An infinite result would hide every fault."""
-    import numpy as np
-
+    they do; of a product, results that are not zero. Where an element of it is to change nothing, none does. An
+    infinite result would hide every fault."""
     if "float" not in op.accepts:
         return wanted
-    needs_more = wanted == "units"
-    keeps_still = wanted in ("ones", "zeros")
-    names = [name for name in TYPICAL if name != "any" or wanted == "any"]
-    order = [wanted, *(name for name in names if name != wanted)]
-    if keeps_still:
-        order = [wanted, *({"ones", "zeros"} - {wanted})]
-    identity = numpy_identity(op, "float32")
-    for bites in order:
-        values = np.resize(np.array(TYPICAL[bites], np.float32), LONG)
-        state = fold(op, "float32", [values] * op.inputs)
-        result = finished(op, "float32", state, LONG)
-        is_good = bool(np.isfinite(result)) and not (needs_more and result == 0)
-        if keeps_still:
-            is_good = all(state[name] == identity[name] for name in state)
-        if is_good:
-            return bites
-    return wanted
+    still = {"ones", "zeros"}
+    others = (still if wanted in still else TYPICAL.keys() - {"any"}) - {wanted}
+    order = [wanted, *(name for name in TYPICAL if name in others)]
+    return next((name for name in order if _is_fit(op, name, wanted)), wanted)
+
+
+def _is_fit(op: Operator, bites: Any, wanted: Any) -> bool:
+    """Whether data that bites so shows faults of an operator for which other data is wanted."""
+    import numpy as np
+
+    values = np.array(TYPICAL[bites], np.float32)
+    state = fold(op, "float32", [values] * op.inputs)
+    if wanted in ("ones", "zeros"):
+        identity = numpy_identity(op, "float32")
+        return all(state[name] == identity[name] for name in state)
+    with np.errstate(all="ignore"):
+        for _ in range(DOUBLINGS):
+            state = numpy_merge(op, "float32", state, state)
+        result = finished(op, "float32", state, len(values) << DOUBLINGS)
+    return bool(np.isfinite(result)) and not (wanted == "units" and result == 0)

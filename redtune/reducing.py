@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,7 +62,8 @@ def reduce(
     AxisError, TypeError for a dtype, ValueError for an empty max, a wrong shape of `out` and the like.
     """
     name = dtype if dtype is None or dtype in DTYPES else dtype_name(dtype)
-    axis = tuple(axis) if isinstance(axis, list) else axis
+    if type(axis) is not int and axis is not None:
+        axis = _plain_axis(axis)
     key: Any = (op, custom, axis, name, keepdims, ddof, determinism, accumulate, config)
     if where is not None or initial is not None or offsets is not None or out is not None:
         return _Call(Request(*key), x, where, offsets).run(out, initial)
@@ -70,7 +72,7 @@ def reduce(
     token = None if library is None else library.token(x)
     if library is None or token is None:
         return _Call(Request(*key), x, None, None).run(None, None)
-    key = (key, kind, token)
+    key = (key, type(ddof), kind, token)  # a ddof of True is equal to 1, and none
     try:
         again = AGAIN.get(key)
     except TypeError:  # something that is no number or word, and says so where it is looked at
@@ -242,6 +244,10 @@ class _Call:
             raise ValueError("out lies on another device than the array")
         if form.is_apart:
             raise ValueError("out is misaligned: give an array whose elements lie at multiples of their size")
+        if not getattr(getattr(out, "flags", None), "writeable", True):
+            raise ValueError("out is read-only")
+        if any(length > 1 and not stride for length, stride in zip(form.shape, form.strides, strict=True)):
+            raise ValueError(f"out of shape {form.shape} and strides {form.strides} has one place for several results")
         return form
 
     # --- the work -----------------------------------------------------------------------------------------------------
@@ -255,15 +261,16 @@ class _Call:
         if self.is_masked and self.operator.empty is None and start is None:
             raise ValueError(f"{self.operator.name} has no identity, so that where needs an initial value")
         stream = library.stream(self.given[0])
-        if self.offsets is None and math.prod(self.shape[axis] for axis in self.axes) == 0:
-            library.fill(to, self._of_nothing(initial), stream)
-            return given if given is not None else library.finished(self.given[0], to, None, None)
-        if math.prod(self.kept) == 0:
+        is_of_nothing = self.offsets is None and math.prod(self.shape[axis] for axis in self.axes) == 0
+        nothing = self._of_nothing(initial) if is_of_nothing else None
+        if is_of_nothing or math.prod(self.kept) == 0:
+            if math.prod(self.kept):
+                library.fill(to, nothing, stream)
             return given if given is not None else library.finished(self.given[0], to, None, None)
         if self.offsets is not None:
             self._check_segments(start)
-        # A kernel writes from the start of what it is given.
-        is_behind = library.memory(to)[1] != 0
+        # A kernel writes from the start of what it is given, and reads all the while.
+        is_behind = library.memory(to)[1] != 0 or (given is not None and self._is_in_the_way(given))
         form = library.form(to) if form is None else form
         strides = contiguous_strides(self.result_shape) if is_behind else form.strides
         prepared = self.prepared(strides, start is not None)
@@ -278,6 +285,12 @@ class _Call:
             return done if given is None else given
         library.assign(to, target.reshape(self.result_shape), stream)
         return given if given is not None else library.finished(self.given[0], to, None, None)
+
+    def _is_in_the_way(self, out: Any) -> bool:
+        """Whether results cannot be written to `out` while the operands are read."""
+        space, low, high = self.library.extent(self.library.accept(out))
+        others = [self.library.extent(array) for array in self.held]
+        return any(space == other and low < end and start < high for other, start, end in others)
 
     def _empty(self, shape: tuple[int, ...]) -> Any:
         """A new array for results."""
@@ -300,6 +313,8 @@ class _Call:
         if not np.isscalar(initial) and np.ndim(initial):
             raise TypeError(f"initial is {initial!r}; it must be a number")
         try:
+            if dtype_named(self.result_dtype()).kind in ("bool", "int", "uint"):
+                initial = np.dtype(self.result_dtype()).type(initial)  # raises where the type does not hold it
             return np.dtype(self.running).type(initial)
         except (TypeError, ValueError):
             raise TypeError(f"initial is {initial!r}; it must be a number") from None
@@ -366,6 +381,26 @@ class _Call:
         return memory
 
 
+def _plain_axis(axis: Any) -> Any:
+    """The axis as whole numbers, so that no 1.0 is taken for a 1 that was there before; what is none as it is."""
+    if isinstance(axis, (tuple, list)):
+        return tuple(_plain_axis(one) for one in axis)
+    if hasattr(axis, "__index__") and not isinstance(axis, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(axis)
+    return _NoAxis(axis)
+
+
+class _NoAxis:
+    """Something that is no axis, equal to nothing but itself."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __repr__(self) -> str:
+        return repr(self.given)
+
+
 def _check_words(request: Request) -> None:
     """Raises TypeError for what is of no type that its place could hold."""
     if not isinstance(request.op, str):
@@ -376,12 +411,6 @@ def _check_words(request: Request) -> None:
             raise TypeError(f"{name} is a word, not {value!r}")
     if request.config is not None and not isinstance(request.config, Config):
         raise TypeError(f"config is a redtune.Config, not {request.config!r}")
-    if (
-        request.axis is not None
-        and not isinstance(request.axis, (tuple, list))
-        and not hasattr(request.axis, "__index__")
-    ):
-        raise TypeError(f"axis is a whole number or a tuple of them, not {request.axis!r}")
 
 
 def _inputs(x: Any, op: Operator) -> tuple[Any, ...]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from redtune.backends import Backend
@@ -81,6 +83,10 @@ class Library(Protocol):
         """What a launch takes for the array, and how many elements its first element lies behind that."""
         ...
 
+    def extent(self, x: Any) -> tuple[Any, int, int]:
+        """Where the array's bytes lie: in which memory, from where to before where."""
+        ...
+
     def engine(self, place: Any) -> Engine:
         """The engine of a place."""
         ...
@@ -131,6 +137,13 @@ class Library(Protocol):
         ...
 
 
+def span(first: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
+    """The lowest byte of an array whose first element lies at `first`, and the one behind its highest."""
+    reaches = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    low = first + sum(reach for reach in reaches if reach < 0)
+    return low, first + sum(reach for reach in reaches if reach > 0) + size
+
+
 KNOWN: dict[type, Library] = {}  # by the type of the array, where that alone decides
 HOST_DLPACK = (1, 3)  # DLPack's numbers for memory of the host, plain and pinned
 
@@ -148,7 +161,7 @@ def library_of(x: Any) -> Library | None:
 
 def _find(x: Any) -> tuple[Library | None, bool]:
     """The library of an array, and whether all of its type have the same."""
-    home = type(x).__module__.partition(".")[0]
+    home = _home(x)
     if home == "numpy":
         return (_library("opencl", "NumpyArrays") if hasattr(x, "__array_interface__") else None), True
     if home == "pyopencl":
@@ -168,7 +181,38 @@ def _find(x: Any) -> tuple[Library | None, bool]:
     return None, True
 
 
-@functools.cache
+# The array types whose subclasses go with them, wherever those are defined.
+_TYPES = (("numpy", "ndarray"), ("cupy", "ndarray"), ("torch", "Tensor"))
+
+
+def _home(x: Any) -> str:
+    """The package that an array is of; of a subclass, that of its base."""
+    for package, name in _TYPES:
+        if package in sys.modules and isinstance(x, getattr(sys.modules[package], name, ())):
+            return package
+    return type(x).__module__.partition(".")[0]
+
+
+Made = TypeVar("Made")
+
+
+def once(make: Callable[..., Made]) -> Callable[..., Made]:
+    """A function that makes one thing for each set of arguments, whichever thread asks first."""
+    made: dict[tuple[Any, ...], Made] = {}
+    lock = threading.RLock()
+
+    @functools.wraps(make)
+    def found(*arguments: Any) -> Made:
+        if arguments not in made:
+            with lock:
+                if arguments not in made:
+                    made[arguments] = make(*arguments)
+        return made[arguments]
+
+    return found
+
+
+@once
 def _library(module: str, name: str) -> Library:
     """The one instance of a library."""
     return cast(Library, getattr(importlib.import_module(f"redtune.arrays.{module}"), name)())

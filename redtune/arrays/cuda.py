@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from redtune import store
-from redtune.arrays import VARYING, Again, Form
+from redtune.arrays import VARYING, Again, Form, once, span
 from redtune.backends import backend_named
 from redtune.backends.cuda import import_cupy
 from redtune.dtypes import DTYPES, dtype_named
@@ -236,7 +236,7 @@ def _loads(module: Any, binary: bytes, driver: Any) -> bool:
     return True
 
 
-@functools.cache
+@once
 def cuda_engine(index: int) -> CudaEngine:
     """The engine of a GPU."""
     return CudaEngine(import_cupy(), index)
@@ -274,6 +274,11 @@ class CudaArrays:
     def memory(self, x: Any) -> tuple[int, int]:
         """The address of the first element."""
         return self.as_cupy(x).data.ptr, 0
+
+    def extent(self, x: Any) -> tuple[Any, int, int]:
+        """Addresses; those of all GPUs are one space."""
+        view = self.as_cupy(x)
+        return "cuda", *span(view.data.ptr, view.shape, view.strides, view.itemsize)
 
     def stream(self, x: Any) -> int:
         """The handle of the caller's stream."""

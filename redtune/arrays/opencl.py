@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from redtune import store
-from redtune.arrays import Again, Form, Launcher
+from redtune.arrays import Again, Form, Launcher, once, span
 from redtune.backends import backend_named
 from redtune.backends.opencl import Backend
 from redtune.dtypes import DTYPES, dtype_named
@@ -92,7 +92,7 @@ class OpenclEngine:
         event.wait()
 
 
-@functools.cache
+@once
 def host_engine() -> OpenclEngine:
     """The engine for arrays in the host's memory: the ablest CPU there is, else the first device."""
     backend = Backend()
@@ -102,7 +102,7 @@ def host_engine() -> OpenclEngine:
     return OpenclEngine(cl, cl.Context([found[chosen.index]]), found[chosen.index], chosen)
 
 
-@functools.cache
+@once
 def context_engine(context: Any, device: Any) -> OpenclEngine:
     """The engine of a device in the caller's context."""
     backend = Backend()
@@ -131,6 +131,9 @@ class NumpyArrays:
 
     def form(self, x: Any) -> Form:
         return _host_form(x, ("opencl", "host"))
+
+    def extent(self, x: Any) -> tuple[Any, int, int]:
+        return "host", *span(x.ctypes.data, x.shape, x.strides, x.itemsize)
 
     def engine(self, place: Any) -> OpenclEngine:
         return host_engine()
@@ -199,9 +202,8 @@ class NumpyArrays:
 
 def _extent(x: Any) -> tuple[int, int]:
     """The lowest address of an array's bytes, and how many there are up to the highest."""
-    spans = [(length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True)]
-    low = x.ctypes.data + sum(span for span in spans if span < 0)
-    return low, sum(abs(span) for span in spans) + x.itemsize
+    low, high = span(x.ctypes.data, x.shape, x.strides, x.itemsize)
+    return low, high - low
 
 
 class DlpackHostArrays(NumpyArrays):
@@ -234,6 +236,9 @@ class PyopenclArrays:
         strides = tuple(stride // size for stride in x.strides)
         is_apart = any(stride % size for stride in x.strides) or x.offset % size != 0
         return Form(tuple(x.shape), strides, dtype_named(x.dtype.name).name, place, is_apart)
+
+    def extent(self, x: Any) -> tuple[Any, int, int]:
+        return x.base_data, *span(x.offset, tuple(x.shape), tuple(x.strides), x.dtype.itemsize)
 
     def engine(self, place: Any) -> OpenclEngine:
         return context_engine(place[1], place[2])
