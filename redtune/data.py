@@ -18,6 +18,7 @@ WINDOW = 1 << 19
 PATTERN = (1 << 21) - 9
 FACTORS = 24
 RANDOM_FACTORS = 256
+FEW = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
         if op.bites == "units" and in_floats:
             return make_dataset("random", background(op, dtype, n, rng, in_floats), dtype)
         low, high = dtype.limits
+        if in_floats:  # within what squares and their sums leave finite
+            low, high = max(low, -FEW), min(high, FEW)
         whole = rng.integers(low, high, n, dtype=dtype.name, endpoint=True)
         return make_dataset("random", whole | np.array(op.bites == "units", dtype.name), dtype)
     if dtype.kind == "complex":

@@ -327,7 +327,9 @@ class _Call:
             raise ValueError(f"{self.operator.name} of no elements has no value: the shape is {self.shape}")
         if dtype_named(self.result_dtype()).kind in ("bool", "int", "uint"):
             return np.asarray(self.operator.empty).astype(self.result_dtype())
-        return self.operator.empty
+        is_nan = self.operator.empty != self.operator.empty
+        is_complex = dtype_named(self.result_dtype()).kind == "complex"
+        return complex(np.nan, np.nan) if is_nan and is_complex else self.operator.empty
 
     def _check_segments(self, start: Any) -> None:
         empty = np.flatnonzero(np.diff(np.asarray(self.offsets)) == 0)

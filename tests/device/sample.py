@@ -18,6 +18,7 @@ from redtune.config import KNOBS, Config, Value, choices, is_read, settled, team
 from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.operators import OPERATORS
+from redtune.plan import parts_of, state_layout
 from redtune.refusals import IDLE_COMBINE, problem_refusal, refusals
 from redtune.types import Device, Problem
 
@@ -29,9 +30,11 @@ SHAPES = {
     "columns": ((1, 30_001, 2), (3, 300, 40), (1, 50_001, 1), (2, 65, 131), (33, 1031, 1)),
 }
 # Draws before a demand counts as one that no legal config meets.
-DRAWS = 400
-# A CPU takes the threads of a block one after the other: so many turns of threads through a meeting take long enough.
-CPU_TURNS = 400_000
+DRAWS = 300
+# A CPU takes the threads of a block one after the other: so many bytes of states through meetings take long enough.
+CPU_MEETINGS = 2_200_000
+# Its compiler unrolls every element over all lanes of a sub-group: so many fields of states compile for seconds.
+CPU_UNROLLED = 512
 
 Demands = Mapping[str, tuple[Value, ...]]
 
@@ -58,9 +61,7 @@ def strata(layout: str) -> list[Demands]:
     return rows + alone
 
 
-def drawn(
-    problem: Problem, device: Device, demands: Demands, rng: random.Random, draws: int = DRAWS
-) -> Config | None:
+def drawn(problem: Problem, device: Device, demands: Demands, rng: random.Random, draws: int = DRAWS) -> Config | None:
     """One legal config at random in which every knob demanded has an effect, or None when none was found.
 
     It draws from every choice of a knob and not from `Space.admitted`, so that it is no narrower than the refusals.
@@ -88,9 +89,9 @@ ORDER = (*FIRST, *(name for name in KNOBS if name not in FIRST))
 
 
 def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Whether a value has a chance to be legal beside those drawn before it. It only saves draws: the refusals decide."""
+    """Whether a value may be legal beside those drawn before it. This saves draws; the refusals decide."""
     layout, at_once = problem.layout, drawn.get("items", 1) * drawn.get("vector", 1)
-    most = CPU_TURNS / 8 / drawn.get("split", 1) if device.kind == "cpu" and layout != "flat" else math.inf
+    most = CPU_MEETINGS / 64 / drawn.get("split", 1) if device.kind == "cpu" and layout != "flat" else math.inf
     match name:
         case "vector":
             return bool(value * DTYPES[problem.dtype].bytes <= 16 and (layout != "columns" or value == 1))
@@ -114,13 +115,22 @@ def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: 
 
 
 def is_quick(problem: Problem, config: Config, device: Device) -> bool:
-    """Whether judging the config takes seconds on a CPU: it judges windows of more results than a grid takes at once."""
-    if device.kind != "cpu" or problem.layout == "flat":
+    """Whether a CPU compiles the config and judges it in seconds: the judge asks for more results than a grid takes at
+    once."""
+    if device.kind != "cpu":
         return True
+    fields, state_bytes = state_layout(problem)
+    lanes = config.wave if is_read("wave", config) else 8
+    if lanes * config.items * config.vector * len(fields) > max(CPU_UNROLLED, lanes * len(fields)):
+        return False
+    second = config.second_block if is_read("second_block", config) else 0
+    if problem.layout == "flat":
+        parts = parts_of(problem, config, device)
+        return (parts * config.block + second) * state_bytes <= 4 * CPU_MEETINGS
     teams = config.block // team_of(config)
     groups = max(8 * config.blocks_per_cu, -(-problem.results // teams))
-    second = config.second_block if config.split > 1 and is_read("second_block", config) else 0
-    return config.split * groups * config.block + teams * groups * second <= CPU_TURNS
+    passes = config.split * config.block + (teams * second if config.split > 1 else 0)
+    return passes * groups * state_bytes <= CPU_MEETINGS
 
 
 def wide(layout: str) -> list[Problem]:
@@ -136,7 +146,9 @@ def is_met(layout: str, device: Device, demands: Demands) -> bool:
 @functools.cache
 def legal_strata(layout: str, device: Device) -> list[Demands]:
     """The strata that have a legal config."""
-    return [row for row in strata(layout) if is_met(layout, device, row)]
+    met = set(wishes(layout, device))
+    rows = [row for row in strata(layout) if all(any((name, v) in met for v in row[name]) for name in row)]
+    return [row for row in rows if is_met(layout, device, row)]
 
 
 @functools.cache
@@ -170,10 +182,10 @@ def flavours(op: str, dtype: str) -> dict[str, list[Flavour]]:
 
 
 def is_kept(dtype: str, result: str) -> bool:
-    """Whether the reference of the judge means the same by a dtype of the result as numpy: no float is cut to a whole
-    number and no whole number to a truth value before it is added up."""
-    kinds = ("bool", "uint", "int", "float", "complex")
-    return kinds.index(DTYPES[result].kind) >= min(kinds.index(DTYPES[dtype].kind), 2) and result != "bool"
+    """Whether the judge's reference means the same by a dtype of the result as numpy, which converts each element
+    first: no float may be cut to a whole number and no number to a truth value."""
+    kinds = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+    return result != "bool" and kinds[DTYPES[result].kind] >= kinds[DTYPES[dtype].kind]
 
 
 def is_problem(op: str, dtype: str, flavour: Flavour) -> bool:
@@ -243,14 +255,14 @@ def _next_config(
     """A config of the stratum that has waited longest among those that the problem allows, with one of the values that
     are still wanted if one goes with it."""
     for row in list(rows):
-        config = drawn(problem, device, row, rng, DRAWS // 10)
+        config = drawn(problem, device, row, rng, DRAWS // 5)
         if config is None:
             continue
         rows.remove(row)
         rows.append(row)
         for name, value in rng.sample(sorted(wanted, key=str), min(3, len(wanted))):
             if value in row.get(name, (value,)):
-                config = drawn(problem, device, {**row, name: (value,)}, rng, DRAWS // 10) or config
+                config = drawn(problem, device, {**row, name: (value,)}, rng, DRAWS // 5) or config
         wanted -= {(name, getattr(config, name)) for name in KNOBS if is_read(name, config)}
         return config
     raise AssertionError(f"no stratum has a config for {problem}")

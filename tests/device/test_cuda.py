@@ -1,9 +1,10 @@
 """The contract on an NVIDIA GPU."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from redtune.api import make_problem
 from redtune.backends import backend_named
 from redtune.lab import list_devices
 from redtune.plan import make_plan
@@ -11,42 +12,78 @@ from redtune.render import render
 from redtune.space import make_space
 from redtune.types import Device
 from tests.device.contract import Contract
+from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
+from tests.device.sample import problem_of
 from tests.need import need
 
 
 @pytest.mark.gpu
 class TestCuda(Contract):
     backend = "cuda"
-    count = 330
-
-
-BEYOND = 2**32 + 5
+    count = 420
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("walk", ["tile", "stride", "chunk"])
+class TestFlags(Flags):
+    backend = "cuda"
+    flags = 160
+
+
+@pytest.mark.gpu
+class TestBroken(Broken):
+    backend = "cuda"
+
+
+@pytest.mark.gpu
+class TestSums(Sums):
+    backend = "cuda"
+    many = (
+        Many("flat", (1, 2**28, 1), EXTREMES, 8),
+        Many("flat", (1, 2**25 + 5, 1), EXTREMES, 16),
+        Many("rows", (64, 2**20 + 3, 1), SPLIT, 8),
+        Many("columns", (2, 2**20 + 3, 33), SPLIT, 8),
+    )
+
+
+BEYOND = 2**32 + 5
+# (layout, (outer, n, inner), strides) of as many bytes: the last element is the last one of each.
+FAR: dict[str, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
+    "flat": ((1, BEYOND, 1), (0, 1, 0)),
+    "rows": ((2, 1003, 1), (BEYOND - 1003, 1, 0)),
+    "columns": ((2, 3, 5), (5, (BEYOND - 10) // 2, 1)),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("layout", "walk"), [("flat", "tile"), *((at, walk) for at in FAR for walk in ("stride", "chunk"))]
+)
 @pytest.mark.parametrize("op", ["max", "argmax", "sum"])
-def test_elements_beyond_two_to_the_32(op: str, walk: str) -> None:
+def test_elements_beyond_two_to_the_32(op: str, layout: str, walk: str) -> None:
     """One planted byte at the end of more than 4 GiB: 32-bit indices or offsets would miss it."""
     need("cuda")
     import cupy
 
     device: Device = list_devices("cuda")[0]
     backend = backend_named("cuda")
-    problem = make_problem(op, "int8", BEYOND)
-    space = make_space(problem, backend.dialect, device, {"walk": walk, "vector": 16, "block": 512, "items": 8})
-    config = next(space.walk())
+    (outer, n, inner), steps = FAR[layout]
+    problem = problem_of(op, "int8", layout, (outer, n, inner))
+    wide = {"vector": 16, "items": 8} if layout == "flat" else {"items": 1, "split": 1, "team": 0}
+    config = next(make_space(problem, backend.dialect, device, {"walk": walk, "block": 512, **wide}).walk())
     kernel = render(problem, config, backend.dialect, device)
     session = backend.open(device)
     program = session.load(kernel, backend.compile(kernel, device))
     data = cupy.zeros(BEYOND, cupy.int8)
-    data[-1] = 1
+    last = sum((size - 1) * step for size, step in zip((outer, n, inner), steps, strict=True))
+    data[last] = 1
     plan = make_plan(problem, config, backend.dialect, device)
-    out = session.upload(np.zeros(1, np.int64))
-    values = {"data": data.data, "first": 0, "n": BEYOND, "blocks": plan.blocks, "out": out}
+    out = session.upload(np.zeros(problem.results, np.int64))
+    values: dict[str, Any] = {"data": data.data, "data_first": 0, "out": out, "parts": plan.parts}
+    values |= {"outer": outer, "n": n, "inner": inner, "out_outer": inner, "out_inner": 1}
+    values |= {f"data_{name}": step for name, step in zip(("outer", "n", "inner"), steps, strict=True)}
     values |= {"partials": session.upload(np.zeros(plan.partials_bytes + 16, np.uint8))}
-    values |= {"counter": session.upload(np.zeros(4, np.uint32))}
+    values |= {"counter": session.upload(np.zeros(plan.counter_bytes // 4 + 1, np.uint32))}
     session.run(session.bind(program, plan.launches, values))
-    result = "int8" if op == "max" else "int64"
-    right = {"max": 1, "argmax": BEYOND - 1, "sum": 1}[op]
-    assert session.download(out, np.zeros(1, result))[0] == right
+    got = session.download(out, np.zeros(problem.results, "int8" if op == "max" else "int64"))
+    assert got[-1] == {"max": 1, "argmax": n - 1, "sum": 1}[op]
+    assert not got[:-1].any()

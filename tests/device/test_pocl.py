@@ -6,23 +6,24 @@ Debian's `pocl-opencl-icd` brings it; so does a folder for `OCL_ICD_VENDORS` who
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 
+import numpy as np
 import pytest
 
+from redtune.api import make_problem
 from redtune.backends import backend_named
-from redtune.config import Config
-from redtune.lab import Lab, list_devices
-from redtune.operators import OPERATORS
+from redtune.config import Config, settled
+from redtune.lab import list_devices
+from redtune.operators import operator_of
+from redtune.refusals import refusals
 from redtune.render import render
 from redtune.types import Device, Problem, Trial, Verdict
-from tests.device.contract import is_compiler_fault
-from tests.device.sample import sampled
+from tests.device.contract import Judged, Rounds, is_compiler_fault, judge_sample, told
+from tests.device.sample import LAYOUTS
 from tests.need import need
 
-COUNT, SEED = 24, 31
+COUNT, SEED = 36, 31
 PLATFORM = "Portable Computing Language"
-Judged = list[tuple[Problem, Config, Trial]]
 
 
 @pytest.fixture(scope="module")
@@ -37,32 +38,47 @@ def device() -> Device:
 
 @pytest.fixture(scope="module")
 def judged(device: Device) -> Judged:
-    by_problem: dict[Problem, list[Config]] = defaultdict(list)
-    for problem, config in sampled(backend_named("opencl").dialect, device, COUNT, SEED):
-        by_problem[problem].append(config)
-    rows = []
-    for problem, configs in by_problem.items():
-        with Lab(device, problem) as lab:
-            ahead = [lab.compile_ahead(render(problem, c, lab.dialect, device)) for c in configs]
-            rows += [(problem, config, lab.trial(f.result(), None)) for config, f in zip(configs, ahead, strict=True)]
-    return rows
+    return judge_sample(device, COUNT, SEED)
 
 
 def is_known_crash(problem: Problem, config: Config, trial: Trial) -> bool:
     """PoCL 3.1's compiler dies of a tree that is called twice, as last_block does, over a state of several fields."""
-    is_suspect = config.combine == "last_block" and len(OPERATORS[problem.op].state) > 1
+    is_suspect = config.combine == "last_block" and len(operator_of(problem).state) > 1
     return is_suspect and is_compiler_fault(trial)
 
 
 class TestPocl:
     def test_every_sampled_config_is_right(self, judged: Judged) -> None:
         bad = [row for row in judged if row[2].verdict != Verdict.OK and not is_known_crash(*row)]
-        assert not bad, "\n".join(f"{p.op} {p.dtype} {c}: {t.verdict} {t.note}" for p, c, t in bad)
+        assert not bad, told(bad)
 
     def test_the_sample_is_as_large_and_wide_as_promised(self, judged: Judged) -> None:
         assert len(judged) == COUNT
-        right = [config for _, config, trial in judged if trial.verdict == Verdict.OK]
+        right = [(problem, config) for problem, config, trial in judged if trial.verdict == Verdict.OK]
         assert len(right) >= 0.7 * COUNT
-        assert {config.tree for config in right} == {"interleaved", "strided", "sequential"}
-        assert {config.walk for config in right} == {"tile", "stride", "chunk"}
-        assert {config.combine for config in right} == {"two_pass", "atomic", "last_block"}
+        assert {problem.layout for problem, _ in right} == set(LAYOUTS)
+        assert {config.tree for _, config in right} == {"interleaved", "strided", "sequential"}
+        assert {config.walk for _, config in right} == {"tile", "stride", "chunk"}
+        assert {config.combine for _, config in right} == {"two_pass", "atomic", "last_block"}
+
+
+@pytest.mark.parametrize("tree", ["interleaved", "strided", "sequential"])
+def test_the_largest_and_smallest_of_a_hundred_thousand_are_exact(
+    tree: str, device: Device, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Trees over a block of 256 threads, through the judge and as a user's file goes."""
+    path = tmp_path_factory.mktemp("values") / "values.npy"
+    values = np.random.default_rng(0).standard_normal(100_000)
+    np.save(path, values)
+    dialect = backend_named("opencl").dialect
+    with Rounds(device, make_problem("max"), is_cold=False) as rounds:
+        for op in ("max", "min"):
+            for combine in ("two_pass", "atomic", "last_block"):
+                problem = make_problem(op, "float64", 100_000)
+                config = settled(Config(exchange="lds", tree=tree, block=256, combine=combine))
+                assert not refusals(config, problem, dialect, device)
+                rounds.turn_to(problem)
+                trial = rounds.trial(rounds.compile(render(problem, config, dialect, device)), None)
+                assert trial.verdict == Verdict.OK, trial.note
+                compiled = rounds.compile(render(problem, config, dialect, device, output="state"))
+                assert rounds.reduce_file(compiled, str(path)) == getattr(values, op)()

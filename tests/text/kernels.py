@@ -142,7 +142,7 @@ def random_problems(seed: int, layouts: tuple[str, ...] = tuple(LAYOUTS)) -> Ite
         yield problem(op, dtype, **LAYOUTS[layout] | rng.choice(list(extras(op, dtype))))
 
 
-def random_config(on: Target, p: Problem, rng: random.Random, steps: int = 50) -> Config:
+def random_config(on: Target, p: Problem, rng: random.Random, steps: int = 40) -> Config:
     """A legal config at random: from where a search begins, many tries to change a few knobs. Cheaper than a space."""
     at = rng.choice(starting_points(p, on.dialect, on.device))
     for _ in range(steps):

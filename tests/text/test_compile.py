@@ -1,4 +1,4 @@
-"""Kernels at random compile for real architectures, on a machine with no GPU."""
+"""Kernels compile for real architectures, on a machine with no GPU: those that are pinned, and many at random."""
 
 from __future__ import annotations
 
@@ -8,48 +8,59 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from redtune.backends import backend_named
-from redtune.config import Config
-from redtune.types import Problem
+from redtune.types import Kernel
 from tests.need import need
-from tests.text.kernels import config, problem, random_cases, rendered, strategies, target
+from tests.text.kernels import LAYOUTS, Target, config, problem, random_cases, rendered, target
+from tests.text.test_golden import CASES
 
 
-def all_compile(backend: str, arch: str, cases: Iterable[tuple[Config, Problem]], output: str = "value") -> None:
-    """Compiles the cases, two at a time: the compilers work outside Python's lock."""
-    on, compiler = target(backend, arch), backend_named(backend)
-
-    def compiled(case: tuple[Config, Problem]) -> bytes:
-        return compiler.compile(rendered(on, *case, output), on.device)
-
+def all_compile(on: Target, kernels: Iterable[Kernel]) -> None:
+    """Compiles them two at a time: the compilers work outside Python's lock."""
+    compiler = backend_named(on.device.backend)
     with ThreadPoolExecutor(2) as pool:
-        assert all(binary.startswith(b"\x7fELF") for binary in pool.map(compiled, cases))
+        binaries = pool.map(lambda kernel: compiler.compile(kernel, on.device), kernels)
+        assert all(binary.startswith(b"\x7fELF") for binary in binaries)
 
 
-@pytest.mark.parametrize(("arch", "count"), [("sm_75", 12), ("sm_80", 14), ("sm_90", 14)])
+def at_random(on: Target, count: int, seed: int) -> list[Kernel]:
+    return [rendered(on, c, p) for c, p in random_cases(on, count, seed, tuple(LAYOUTS))]
+
+
+def pinned(dialect: str, arch: str) -> list[Kernel]:
+    """The kernels of the golden files."""
+    return [kernel for (d, _), kernel in CASES.items() if d == dialect and kernel.arch == arch]
+
+
+def test_what_is_pinned_compiles_for_nvidia() -> None:
+    """Every operator, strategy and layout, and a state that is left unfinished."""
+    need("nvrtc")
+    all_compile(target("cuda"), pinned("cuda", "sm_90"))
+
+
+@pytest.mark.parametrize(("arch", "count"), [("sm_75", 8), ("sm_80", 8), ("sm_90", 14)])
 def test_random_configs_compile_for_nvidia(arch: str, count: int) -> None:
     need("nvrtc")
-    all_compile("cuda", arch, random_cases(target("cuda", arch), count, seed=int(arch[3:])))
-
-
-def test_every_strategy_compiles_for_nvidia() -> None:
-    need("nvrtc")
-    all_compile("cuda", "sm_90", [(c, p) for _, c, p in strategies(target("cuda"))])
-
-
-def test_an_unfinished_state_compiles_for_nvidia() -> None:
-    need("nvrtc")
-    atomic = (config(combine="atomic"), problem())
-    all_compile("cuda", "sm_90", [(config(), problem("argmax")), atomic], "state")
+    on = target("cuda", arch)
+    all_compile(on, at_random(on, count, seed=int(arch[3:])))
 
 
 def test_every_width_of_load_compiles_past_the_cache() -> None:
     """The hint is written in assembly, once for each width."""
     need("nvrtc")
+    on = target("cuda", "sm_80")
     widths = [config(vector=vector, hint="no_allocate") for vector in (1, 2, 4, 8, 16)]
-    all_compile("cuda", "sm_80", [(c, problem(dtype="uint8")) for c in widths])
+    all_compile(
+        on, [rendered(on, c, problem("max", "uint8", is_masked=vector == 4)) for vector, c in enumerate(widths)]
+    )
+
+
+def test_what_is_pinned_compiles_for_amd() -> None:
+    need("clang")
+    all_compile(target("hip"), pinned("hip", "gfx942"))
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100"])
 def test_random_configs_compile_for_amd(arch: str) -> None:
     need("clang")
-    all_compile("hip", arch, random_cases(target("hip", arch), 6, seed=int(arch[3:], 16)))
+    on = target("hip", arch)
+    all_compile(on, at_random(on, 4, seed=int(arch[3:], 16)))

@@ -13,7 +13,7 @@ from redtune.backends import Call, backend_named
 from redtune.backends.hip import HipSession, StreamReplay
 from redtune.config import Config
 from redtune.errors import BackendMissing
-from redtune.plan import make_text
+from redtune.text import make_text
 
 
 class Stream:

@@ -1,237 +1,408 @@
-"""The judge's inputs: windows at every edge, and data whose result no order of merging changes."""
+"""The judge: what counts as right, and the faults that it must see in stand-ins for kernels."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from redtune.config import Config, is_read
-from redtune.data import FACTORS, PATTERN, WINDOW, Dataset, background, full_size, judged_datasets, random_dataset
-from redtune.dtypes import DTYPES, Dtype, dtype_named
-from redtune.judge import edge_sizes, same, windows
-from redtune.operators import (
-    OPERATORS,
-    Operator,
-    State,
-    accumulate_type,
-    is_order_free,
-    numpy_finish,
-    numpy_identity,
-    numpy_lift,
-    numpy_merge,
-    result_type,
-)
-from tests.text.kernels import config, random_cases, target
+from redtune.config import Config, team_of
+from redtune.data import full_size
+from redtune.dtypes import dtype_named
+from redtune.judge import GUARD, Bench, Judge, Known, Wrong, largest_error
+from redtune.operators import accumulates_in_floats, operator_of, result_of
+from redtune.plan import make_plan, operands_of
+from redtune.types import Launch, Problem
+from tests.text.folds import Array
+from tests.text.kernels import config, problem, target
 
-PAIRS = [(op, dtype) for op in OPERATORS for dtype in DTYPES]
-ENTRIES = pytest.mark.parametrize(
-    ("op", "dtype"), [(OPERATORS[o], DTYPES[d]) for o, d in PAIRS], ids=map("-".join, PAIRS)
-)
-
-CONFIGS = [
-    config(),
-    config(wave=64, vector=4),
-    config(block=32, vector=1, items=1, accumulators=1),
-    config(block=96, vector=2, items=3),
-    config(block=1024, vector=16, items=8),
-    config(exchange="lds", block=512, vector=8),
-    *(c for c, _ in random_cases(target("cuda"), 20, seed=5)),
-]
-EACH_CONFIG = pytest.mark.parametrize("c", CONFIGS, ids=lambda c: f"{c.block}x{c.vector}x{c.items}")
+ON = target("cuda", compute_units=4)
 
 
 def tile_of(c: Config) -> int:
-    return c.block * c.vector * c.items
+    return team_of(c) * c.vector * c.items
 
 
-def some_sets() -> list[Dataset]:
-    """The datasets' names and plants, which is what windows go by."""
-    return judged_datasets(OPERATORS["max"], DTYPES["float32"], seed=0)
+def known(values: Sequence[float], dtype: str = "float32") -> Known:
+    wide = np.array(values, np.longdouble)
+    with np.errstate(over="ignore"):
+        return Known(wide.astype(dtype), wide, None)
 
 
-SETS = some_sets()
-PLANTED = {index for index, dataset in enumerate(SETS) if dataset.plant is not None}
-EXACT = next(index for index, dataset in enumerate(SETS) if dataset.name == "exact")
+@pytest.mark.parametrize(
+    ("got", "right", "bound", "wrong", "share"),
+    [
+        ([1, 2], [1, 2], None, None, 0),
+        ([1, 3], [1, 2], None, 1, 0),
+        ([0.0], [-0.0], None, None, 0),
+        ([np.nan], [np.nan], None, None, 0),
+        ([np.nan], [1], None, 0, 0),
+        ([1], [np.nan], None, 0, 0),
+        ([np.inf, -np.inf], [np.inf, -np.inf], None, None, 0),
+        ([np.inf], [-np.inf], None, 0, 0),
+        ([1.5, 2], [1, 2], 1.0, None, 0.5),
+        ([1.5, 4], [1, 2], 1.0, 1, 2),
+        ([3, 2, 9], [1, 2, 3], [1.0, 1.0, 1.0], 0, 6),
+        # A bound lets nothing pass that is not a number.
+        ([np.nan], [1], 1e30, 0, 0),
+        ([np.inf], [1], 1e30, 0, np.inf),
+        ([1], [np.inf], 1e30, 0, 0),
+        ([1], [np.nan], 1e30, 0, 0),
+        ([np.nan, 1], [np.nan, 1], 0.0, None, 0),
+        ([np.inf], [1e39], 1e30, None, 0),  # the right answer has no float32 but infinity
+        ([1], [1], 0.0, None, 0),
+        ([1.1], [1], 0.0, 0, 0.1),
+    ],
+)
+def test_the_largest_error(got: Any, right: Any, bound: Any, wrong: int | None, share: float) -> None:
+    bounds = np.array(bound) if isinstance(bound, list) else bound
+    found = largest_error(np.array(got, np.float32), known(right), bounds)
+    assert found[0] == wrong
+    np.testing.assert_allclose(found[1], share, rtol=1e-6)
 
 
-def windows_of(c: Config, element_bytes: int = 4) -> list[tuple[int, int, int]]:
-    return list(windows(SETS, c, tile_of(c), element_bytes))
+def test_errors_of_complex_numbers_are_distances() -> None:
+    right = Known(np.array([1 + 1j], np.complex64), np.array([1 + 1j], np.clongdouble), None)
+    assert largest_error(np.array([4 + 5j], np.complex64), right, np.array([10.0])) == (None, 0.5)
+    assert largest_error(np.array([4 + 5j], np.complex64), right, np.array([4.0]))[0] == 0
+    assert largest_error(np.array([complex(1, np.nan)], np.complex64), right, np.array([10.0]))[0] == 0
 
 
-@EACH_CONFIG
-def test_windows_lie_inside_and_hold_the_plant(c: Config) -> None:
-    for index, first, n in windows_of(c):
-        assert n >= 1
-        assert first >= 0
-        assert first + n <= WINDOW
-        plant = SETS[index].plant
-        assert plant is None or first <= plant < first + n
+def test_truth_values_and_indices_are_exact() -> None:
+    for values, dtype in (([True, False], bool), ([2**53 + 1, 0], np.int64)):
+        right = Known(np.array(values, dtype), np.array(values, dtype), None)
+        assert largest_error(np.array(values, dtype), right, None) == (None, 0)
+        assert largest_error(np.array(values[::-1], dtype), right, None)[0] == 0
 
 
-def edges(c: Config) -> set[int]:
-    wave = {c.wave} if is_read("wave", c) else set()
-    return {c.vector, *wave, c.block, c.block * c.vector, tile_of(c)}
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+Kernel = Callable[[dict[str, Any], "Job"], None]
 
 
-@EACH_CONFIG
-def test_every_edge_is_a_size(c: Config) -> None:
-    wanted = {n + d for n in edges(c) for d in (-1, 0, 1)} - {0}
-    for index in {EXACT, *PLANTED}:
-        assert wanted <= {n for i, _, n in windows_of(c) if i == index}
-    assert wanted | {1, 2} <= set(edge_sizes(c, tile_of(c)))
-    assert max(edge_sizes(c, tile_of(c))) > tile_of(c) + c.block, "some window must have a whole tile and a ragged end"
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a stand-in for a kernel knows of its problem."""
+
+    problem: Problem
+    config: Config
+
+    def gather(self, given: dict[str, Any], name: str, **changed: int) -> Array:
+        """The elements of one operand, each result in a row of its own, as the arguments say."""
+        given = given | changed
+        layout, op = self.problem.layout, operator_of(self.problem)
+        outer, inner = (given["outer"], given["inner"]) if layout != "flat" else (1, 1)
+        steps = {"flat": (0, 1, 0), "rows": (given[f"{name}_outer"], 1, 0)}.get(
+            layout, tuple(given[f"{name}_{step}"] for step in ("outer", "n", "inner"))
+        )
+        dtype = dtype_named(self.problem.dtype)
+        values = dtype.decode(given[name].view(dtype.storage()))
+        view = np.lib.stride_tricks.as_strided(
+            values[given[f"{name}_first"] :],
+            (outer if layout != "columns" else given["outer"], inner if layout == "columns" else 1, given["n"]),
+            tuple(step * values.itemsize for step in (steps[0], steps[2], steps[1])),
+        )
+        assert op.inputs in (1, 2)
+        return view.reshape(-1, given["n"])
+
+    def answer(self, *inputs: Array) -> Array:
+        """The results as they should be."""
+        op, result = operator_of(self.problem), dtype_named(result_of(self.problem))
+        with np.errstate(all="ignore"):
+            return result.encode(op.reference(*inputs))
+
+    def write(self, given: dict[str, Any], results: Array, **changed: int) -> None:
+        given = given | changed
+        out = given["out"].view(dtype_named(result_of(self.problem)).storage())
+        inner = given["inner"] if self.problem.layout == "columns" else 1
+        places = [k // inner * given["out_outer"] + k % inner * given["out_inner"] for k in range(len(results))]
+        out[places if self.problem.layout != "flat" else [0]] = results
 
 
-@EACH_CONFIG
-def test_the_plant_comes_to_every_edge(c: Config) -> None:
-    """First and last of a thread, a wave, a block and a tile, and of the window itself."""
-    for index in PLANTED:
-        found = {(SETS[i].plant - first, n) for i, first, n in windows_of(c) if i == index}  # type: ignore[operator]
-        places = {place for place, _ in found}
-        assert {0, 1, *edges(c), *(edge - 1 for edge in edges(c) - {c.vector, c.block * c.vector})} <= places
-        assert any(place == n - 1 for place, n in found if n > tile_of(c))
+class NumpySession:
+    """As much of a session as the judge asks for; a program is a function."""
+
+    def upload(self, host: Array) -> Array:
+        return host.reshape(-1).view(np.uint8).copy()
+
+    def write(self, buffer: Array, host: Array) -> None:
+        buffer[: host.nbytes] = host.reshape(-1).view(np.uint8)
+
+    def download(self, buffer: Array, like: Array) -> Array:
+        return buffer[: like.nbytes].view(like.dtype).reshape(like.shape).copy()
+
+    def bind(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> Any:
+        assert all(name in values for launch in launches for name in launch.args)
+        return lambda: program(values)
+
+    def run(self, call: Any) -> None:
+        call()
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-def test_every_alignment_is_tried(dtype: Dtype) -> None:
-    c = config(vector=16 // dtype.bytes)
-    starts = {first % c.vector for index, first, n in windows_of(c, dtype.bytes) if index == EXACT and n > tile_of(c)}
-    assert starts == set(range(c.vector))
+C = config(block=64, team=8, items=2, vector=1, accumulators=2, blocks_per_cu=1, combine="two_pass")
+CONFIGS = {
+    "flat": dataclasses.replace(C, team=0),
+    "rows": C,
+    "columns": dataclasses.replace(C, exchange="lds", wave=32),
+}
+PROBLEMS = {
+    "flat": {"n": 5000},
+    "rows": {"n": 300, "outer": 70},
+    "columns": {"n": 30, "outer": 5, "inner": 40},
+}
 
 
-@pytest.mark.parametrize(("a", "b", "equal"), [(1, 1, True), (1, 2, False), (0.0, -0.0, True)])
-def test_same(a: Any, b: Any, equal: bool) -> None:
-    assert same(a, b) is equal
+@functools.cache
+def judge_of(op: str, dtype: str, layout: str) -> Judge:
+    p: Problem = problem(op, dtype, **PROBLEMS[layout])
+    full = full_size(operator_of(p), dtype_named(dtype), p.n * p.results, 2, 0, accumulates_in_floats(p))
+    session: Any = NumpySession()
+    return Judge(session, p, full, [session.upload(dataset.raw) for dataset in full], 0)
 
 
-def test_same_takes_nan_for_nan() -> None:
-    nan = np.float32("nan")
-    assert same(nan, np.float32(np.nan))
-    assert not same(nan, np.float32(0))
-    assert not same(np.float32(0), nan)
+def judged(kernel: Kernel, op: str, dtype: str, layout: str) -> float:
+    """The judge's word on a stand-in."""
+    judge, c = judge_of(op, dtype, layout), CONFIGS[layout]
+    job = Job(judge.problem, c)
+    bench = Bench(judge.session, ON.dialect, ON.device, judge.problem, c, lambda given: kernel(given, job))
+    bench.prepare(judge.shapes(), judge.result.bytes)
+    return judge.judge(bench)
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
+def right_kernel(given: dict[str, Any], job: Job) -> None:
+    names = [name for name in operands_of(job.problem) if name != "mask"]
+    job.write(given, job.answer(*(job.gather(given, name) for name in names)))
 
 
-def folded(op: Operator, dtype: Dtype, values: Any, order: Any, by_halves: bool) -> Any:
-    """The result when the elements meet in `order`: neighbours first, or those half the array apart."""
-    accumulate = accumulate_type(op, dtype)
-    state = numpy_lift(op, accumulate, values[order], order)
-    while (n := len(next(iter(state.values())))) > 1:
-        if n % 2:
-            state = joined(state, {f: v.reshape(1) for f, v in numpy_identity(op, accumulate).items()})
-        half = (n + 1) // 2
-        split = (slice(half), slice(half, None)) if by_halves else (slice(0, None, 2), slice(1, None, 2))
-        state = numpy_merge(op, accumulate, *({f: v[part] for f, v in state.items()} for part in split))
-    return numpy_finish(op, dtype, {f: v[0] for f, v in state.items()})
+EVERYWHERE = [("sum", "float32"), ("max", "float32"), ("argmax", "int32"), ("dot", "float32"), ("mean", "float64")]
 
 
-def joined(a: State, b: State) -> State:
-    return {field: np.concatenate([a[field], b[field]]) for field in a}
+@pytest.mark.parametrize(("op", "dtype"), EVERYWHERE)
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_right_kernel_is_right(op: str, dtype: str, layout: str) -> None:
+    assert judged(right_kernel, op, dtype, layout) <= 1
 
 
-def right(op: Operator, dtype: Dtype, values: Any) -> Any:
-    result = dtype_named(result_type(op, dtype))
-    with np.errstate(all="ignore"):
-        return result.decode(result.encode(np.asarray([op.reference(values)])))[0]
+def on_rows(change: Callable[[Array, Job], Array]) -> Kernel:
+    """A kernel that reads something else than it should."""
+
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        names = operands_of(job.problem)
+        job.write(given, job.answer(*(change(job.gather(given, name), job) for name in names)))
+
+    return kernel
 
 
-@ENTRIES
-def test_no_order_changes_the_background(op: Operator, dtype: Dtype) -> None:
-    rng = np.random.default_rng(3)
-    for n in (1, 2, 23, 24, 4097, 50_001):
-        values = dtype.decode(dtype.encode(background(op, dtype, n, rng)))
-        expected = right(op, dtype, values)
-        in_turn = np.arange(n)
-        for order in (in_turn, in_turn[::-1], rng.permutation(n), rng.permutation(n)):
-            for by_halves in (False, True):
-                assert same(folded(op, dtype, values, order, by_halves), expected), n
+def on_results(change: Callable[[Array, Job], Array]) -> Kernel:
+    """A kernel whose results are not what they should be."""
+
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        x = job.gather(given, "data")
+        job.write(given, change(job.answer(x), job))
+
+    return kernel
 
 
-@ENTRIES
-def test_no_order_changes_what_is_planted(op: Operator, dtype: Dtype) -> None:
-    rng = np.random.default_rng(4)
-    part = slice(WINDOW // 2 - 2000, WINDOW // 2 + 2001)
-    for dataset in judged_datasets(op, dtype, seed=1):
-        assert dataset.plant in (None, WINDOW // 2)
-        assert len(dataset.raw) == len(dataset.values) == WINDOW
-        values = dataset.values[part]
-        expected = right(op, dtype, values)
-        for order in (np.arange(len(values)), rng.permutation(len(values))):
-            assert same(folded(op, dtype, values, order, by_halves=True), expected), dataset.name
+def without(x: Array, at: int) -> Array:
+    return np.delete(x, at, axis=1) if 0 <= at < x.shape[1] > 1 else x
 
 
-@ENTRIES
-def test_the_result_of_the_background_says_something(op: Operator, dtype: Dtype) -> None:
-    """A result of zero, infinity or NaN would be right for a kernel that loses most of its input."""
-    rng = np.random.default_rng(5)
-    values = dtype.decode(dtype.encode(background(op, dtype, 10_001, rng)))
-    result = right(op, dtype, values)
-    assert np.isfinite(result)
-    if op.result == "value" and op.bites != "any":
-        assert result != 0
+def teams(job: Job) -> int:
+    return job.config.block // team_of(job.config)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.kind != "uint"], ids=lambda d: d.name)
-def test_the_background_of_a_choice_is_below_zero(dtype: Dtype) -> None:
-    """So that a maximum that starts at 0 instead of the lowest value shows."""
-    values = dtype.decode(dtype.encode(background(OPERATORS["max"], dtype, 10_000, np.random.default_rng(6))))
-    assert (values < 0).all()
+LOST: dict[str, Kernel] = {
+    "the first element": on_rows(lambda x, job: without(x, 0)),
+    "the last element": on_rows(lambda x, job: without(x, x.shape[1] - 1)),
+    "the last element of a tile": on_rows(lambda x, job: without(x, tile_of(job.config) - 1)),
+    "the first element of the second tile": on_rows(lambda x, job: without(x, tile_of(job.config))),
+    "what is beyond the whole tiles": on_rows(
+        lambda x, job: x[:, : max(1, x.shape[1] // tile_of(job.config) * tile_of(job.config))]
+    ),
+    "the last thread": on_rows(lambda x, job: without(x, team_of(job.config) - 1)),
+}
 
 
-@ENTRIES
-def test_data_depend_on_the_seed_alone(op: Operator, dtype: Dtype) -> None:
-    with np.errstate(all="ignore"):
-        one, again, other = (full_size(op, dtype, 5000, 2, seed) for seed in (7, 7, 8))
-    assert [d.raw.tobytes() for d in one] == [d.raw.tobytes() for d in again]
-    assert one[0].raw.tobytes() != other[0].raw.tobytes()
-    assert one[0].raw.tobytes() != one[1].raw.tobytes()
-    assert [len(d.raw) for d in one] == [5000, 5000]
-    assert one[0].raw.dtype == dtype.storage()
+@pytest.mark.parametrize("fault", LOST)
+@pytest.mark.parametrize("layout", PROBLEMS)
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("sum", "float32"), ("max", "float32"), ("nansum", "float16"), ("any", "int8")]
+)
+def test_a_lost_element_is_seen(fault: str, layout: str, op: str, dtype: str) -> None:
+    with pytest.raises(Wrong, match=f"^{op} of "):
+        judged(LOST[fault], op, dtype, layout)
 
 
-@ENTRIES
-def test_random_data_have_a_random_result(op: Operator, dtype: Dtype) -> None:
-    """No overflow in the result, no product that a single zero decides, and more than a few different values."""
-    data = random_dataset(op, dtype, 20_000, seed=9)
-    assert len(data.values) == 20_000
-    assert np.isfinite(data.values).all()
-    assert np.isfinite(right(op, dtype, data.values))
-    if op.bites == "units":
-        assert right(op, dtype, data.values) != 0
-    assert len(np.unique(data.values)) > 15
+ROUNDED = [("mean", "float32"), ("var", "float32"), ("norm_l2", "float32"), ("logsumexp", "float64")]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_sums_of_full_size_stay_exact(seed: int) -> None:
-    """Full-size data repeat one pattern, so its sum grows with every copy: whole numbers are exact below 2^24 only."""
-    pattern = background(OPERATORS["sum"], DTYPES["float32"], PATTERN, np.random.default_rng(seed + 2))
-    copies = 2**33 / PATTERN  # 32 GiB of float32
-    assert abs(pattern.sum(dtype=np.float64)) * copies < 2**24
+@pytest.mark.parametrize(("op", "dtype"), [*ROUNDED, ("sumsq", "float32"), ("dot", "int8"), ("sum", "complex64")])
+def test_a_lost_element_is_seen_where_results_round(op: str, dtype: str) -> None:
+    for fault in ("the first element", "the last element", "what is beyond the whole tiles"):
+        with pytest.raises(Wrong):
+            judged(LOST[fault], op, dtype, "rows")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_products_of_full_size_stay_in_range(dtype: str) -> None:
-    """Whatever factors a thread gathers, its product is representable: all factors of two together stay in range."""
-    for dataset in full_size(OPERATORS["prod"], DTYPES[dtype], 5_000_000, copies=2, seed=2):
-        factors = np.abs(dataset.values[np.abs(dataset.values) != 1].astype(np.float64))
-        assert 2 <= len(factors) <= FACTORS
-        assert np.abs(np.log2(factors)).sum() <= 100
+def late(given: dict[str, Any], job: Job) -> None:
+    """The results beyond the first turn of the blocks are never written."""
+    x = job.gather(given, "data")
+    turn = teams(job) * make_plan(job.problem, job.config, ON.dialect, ON.device).blocks
+    job.write(given, job.answer(x)[:turn])
 
 
-@ENTRIES
-def test_exactness_is_claimed_where_it_holds(op: Operator, dtype: Dtype) -> None:
-    assert random_dataset(op, dtype, 100, seed=0).exact <= is_order_free(op, accumulate_type(op, dtype))
+def mixed_up(given: dict[str, Any], job: Job) -> None:
+    job.write(given, np.roll(job.answer(job.gather(given, "data")), 1))
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.kind == "float"], ids=lambda d: d.name)
-@pytest.mark.parametrize("op", [op for op in OPERATORS.values() if op.result == "value"], ids=lambda op: op.name)
-@pytest.mark.parametrize("n", [1, 1000, 150_001, 2**20])
-def test_the_result_of_random_data_is_within_the_range_of_its_type(op: Operator, dtype: Dtype, n: int) -> None:
-    """A product of a million values that rounding has pulled to one side leaves the range of float32."""
-    for seed in range(3):
-        exact = abs(float(op.reference(random_dataset(op, dtype, n, seed).values)))
-        assert 1e-6 < exact < 6e4
+def last_result_missing(given: dict[str, Any], job: Job) -> None:
+    results = job.answer(job.gather(given, "data"))
+    job.write(given, results[:-1] if len(results) % teams(job) == 1 and len(results) > 1 else results)
+
+
+def shifted(given: dict[str, Any], job: Job) -> None:
+    """The rows of the second group of a block begin where those of the first do."""
+    x = job.gather(given, "data").copy()
+    x[teams(job) : 2 * teams(job)] = x[: len(x[teams(job) : 2 * teams(job)])]
+    job.write(given, job.answer(x))
+
+
+AMONG_MANY: dict[str, Kernel] = {
+    "those of a second turn": late,
+    "mixed up": mixed_up,
+    "the last of a block that is not full": last_result_missing,
+    "those of a second group": shifted,
+}
+
+
+@pytest.mark.parametrize("fault", AMONG_MANY)
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize(("op", "dtype"), [("sum", "float32"), ("max", "int32")])
+def test_a_wrong_result_among_many_is_seen(fault: str, layout: str, op: str, dtype: str) -> None:
+    with pytest.raises(Wrong, match=" in result "):
+        judged(AMONG_MANY[fault], op, dtype, layout)
+
+
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_wrong_beginning_is_seen(layout: str) -> None:
+    """A maximum that begins at zero; one that NaN does not win; an index among the elements of a block."""
+    with pytest.raises(Wrong):
+        judged(on_results(lambda results, job: np.maximum(results, 0)), "max", "float32", layout)
+    with pytest.raises(Wrong):
+        judged(on_rows(lambda x, job: np.nan_to_num(x, nan=-np.inf)), "max", "float32", layout)
+    with pytest.raises(Wrong):
+        judged(on_results(lambda results, job: results % tile_of(job.config)), "argmax", "int32", layout)
+
+
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_tie_that_the_last_one_wins_is_seen(layout: str) -> None:
+    last = on_rows(lambda x, job: x[:, ::-1])
+
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        job.write(given, given["n"] - 1 - job.answer(job.gather(given, "data")[:, ::-1]))
+
+    with pytest.raises(Wrong):
+        judged(kernel, "argmax", "int32", layout)
+    with pytest.raises(Wrong):
+        judged(last, "argmax", "int32", layout)
+
+
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_second_input_read_at_the_place_of_the_first_is_seen(layout: str) -> None:
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        x = job.gather(given, "data")
+        job.write(given, job.answer(x, x))
+
+    with pytest.raises(Wrong):
+        judged(kernel, "dot", "float32", layout)
+
+
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_first_element_that_is_ignored_is_seen(layout: str) -> None:
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        job.write(given, job.answer(job.gather(given, "data", data_first=0)))
+
+    with pytest.raises(Wrong):
+        judged(kernel, "sum", "float32", layout)
+
+
+STRIDES = {
+    "rows": {"data_outer": "n", "out_outer": 1},
+    "columns": {"data_inner": 1, "data_n": "inner", "data_outer": "n * inner", "out_inner": 1, "out_outer": "inner"},
+}
+
+
+@pytest.mark.parametrize(("layout", "stride"), [(layout, name) for layout, names in STRIDES.items() for name in names])
+def test_a_stride_that_is_ignored_is_seen(layout: str, stride: str) -> None:
+    """Neighbours everywhere, whatever the arguments say: right for no view with a pitch, or into one."""
+    own = STRIDES[layout][stride]
+
+    def kernel(given: dict[str, Any], job: Job) -> None:
+        sizes = {"n": given["n"], "inner": given["inner"]}
+        value = {"n * inner": sizes["n"] * sizes["inner"], "n": sizes["n"], "inner": sizes["inner"]}.get(str(own), 1)
+        x = job.gather(given, "data", **({stride: value} if stride.startswith("data") else {}))
+        job.write(given, job.answer(x), **({stride: value} if stride.startswith("out") else {}))
+
+    with pytest.raises(Wrong):
+        judged(kernel, "sum", "float32", layout)
+
+
+def test_what_is_written_elsewhere_is_seen() -> None:
+    def beyond(given: dict[str, Any], job: Job) -> None:
+        right_kernel(given, job)
+        given["out"][given["outer"] * given["inner"] * 4 + GUARD - 1] = 0
+
+    def scratch(given: dict[str, Any], job: Job) -> None:
+        right_kernel(given, job)
+        given["partials"][-1] = 0
+
+    def counter(given: dict[str, Any], job: Job) -> None:
+        right_kernel(given, job)
+        given["counter"][0] = 1
+
+    for layout in PROBLEMS:
+        for kernel, words in ((beyond, "its result"), (scratch, "its scratch"), (counter, "its counter")):
+            with pytest.raises(Wrong, match=words):
+                judged(kernel, "sum", "float32", layout)
+
+
+def test_a_result_that_is_not_written_is_seen() -> None:
+    for layout in PROBLEMS:
+        with pytest.raises(Wrong):
+            judged(lambda given, job: None, "sum", "float32", layout)
+
+
+def test_what_is_left_from_the_launch_before_is_seen() -> None:
+    """A counter that does not reset itself shows at the second launch on one input."""
+
+    def stale() -> Kernel:
+        seen: dict[int, int] = {}
+
+        def kernel(given: dict[str, Any], job: Job) -> None:
+            count = seen[id(given["data"])] = seen.get(id(given["data"]), 0) + 1
+            if given["n"] != job.problem.n or count < 2:
+                right_kernel(given, job)
+
+        return kernel
+
+    for layout in PROBLEMS:
+        with pytest.raises(Wrong):
+            judged(stale(), "sum", "float32", layout)
+
+
+@pytest.mark.parametrize("layout", PROBLEMS)
+def test_a_kernel_that_varies_is_labelled(layout: str) -> None:
+    judge, c, rng = judge_of("sum", "float32", layout), CONFIGS[layout], np.random.default_rng(0)
+
+    def noisy(given: dict[str, Any]) -> None:
+        x = job.answer(job.gather(given, "data")).view(np.uint32) ^ rng.integers(0, 2, 1, np.uint32)
+        job.write(given, x.view(np.float32))
+
+    job = Job(judge.problem, c)
+    for program, same in ((noisy, False), (lambda given: right_kernel(given, job), True)):
+        bench = Bench(judge.session, ON.dialect, ON.device, judge.problem, c, program)
+        bench.prepare(judge.shapes(), judge.result.bytes)
+        assert judge.repeats(bench, 12) == same

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import functools
 import json
 import re
 import subprocess
@@ -14,9 +16,10 @@ import pytest
 
 from redtune.backends import BACKENDS
 from redtune.combine import COMBINES
-from redtune.config import KNOBS, choices
+from redtune.config import KNOBS, Config, choices
 from redtune.operators import OPERATORS
-from tests.text.kernels import ARCHS, config, problem, random_cases, rendered, strategies, target
+from redtune.text import Choice, Constant, Field, Named, Operand, Text
+from tests.text.kernels import ARCHS, config, many_cases, problem, rendered, strategies, target
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "templates"
@@ -38,13 +41,25 @@ def test_tables_are_keyed_by_name() -> None:
     assert all(name == entry.name for table in (OPERATORS, COMBINES) for name, entry in table.items())
 
 
+def test_no_template_is_an_orphan() -> None:
+    """Every file is the skeleton, is named in a template, or is named after a choice or a backend."""
+    texts = "\n".join(path.read_text() for path in TEMPLATES.rglob("*.jinja"))
+    named = set(re.findall(r'"([\w/]+\.jinja)"', texts)) | {"kernel.jinja"}
+    named |= {f"{knob}/{choice}.jinja" for knob in ("combine", "exchange") for choice in choices(knob)}
+    named |= {f"dialect/{name}.jinja" for name in BACKENDS}
+    named |= {f"walk/{name}.jinja" for name in re.findall(r'"(\w+)"', *re.findall(r'"walk/" ~ \((.*?)\)', texts))}
+    there = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.jinja")}
+    assert there <= named
+
+
 @pytest.mark.parametrize("name", KNOBS)
 def test_every_knob_is_read(name: str) -> None:
-    readers = [*TEMPLATES.rglob("*.jinja"), ROOT / "redtune" / "plan.py"]
+    readers = [*TEMPLATES.rglob("*.jinja"), ROOT / "redtune" / "plan.py", ROOT / "redtune" / "text.py"]
     spelled = re.compile(rf"\bconfig\.{name}\b|\b{name.upper()}\b")
     assert any(spelled.search(path.read_text()) for path in readers)
 
 
+@functools.cache
 def imported_by(path: Path) -> set[str]:
     """The top-level packages that a module imports, anywhere in it."""
     tree = ast.parse(path.read_text())
@@ -54,12 +69,18 @@ def imported_by(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("package", "door"),
-    [("jinja2", "render.py"), ("optuna", "proposals.py"), ("cupy", "backends/"), ("pyopencl", "backends/")],
+    ("package", "doors"),
+    [
+        ("jinja2", ("render.py",)),
+        ("optuna", ("proposals.py",)),
+        # The devices are one door, arrays that live on them are another.
+        ("cupy", ("backends/", "arrays/")),
+        ("pyopencl", ("backends/", "arrays/")),
+    ],
 )
-def test_a_package_has_one_door(package: str, door: str) -> None:
+def test_a_package_has_few_doors(package: str, doors: tuple[str, ...]) -> None:
     users = {path.relative_to(ROOT / "redtune").as_posix() for path in MODULES if package in imported_by(path)}
-    assert {user for user in users if not user.startswith(door)} == set()
+    assert {user for user in users if not user.startswith(doors)} == set()
 
 
 IMPORT = """
@@ -99,6 +120,13 @@ def test_no_template_knows_a_wave_size(path: Path) -> None:
 
 # Words that some other field of a record also has as a value: `determinism == "any"` asks no operator's name.
 OTHER_FIELDS = {"determinism", "bites", "native", "kind", "result"}
+# Words that are more than an operator: of a field of a state, of data, of a determinism.
+AMBIGUOUS = {"any", "sum"}
+
+
+def last_name(node: ast.expr) -> str:
+    """What is asked: `op` of `problem.op`, `kind` of `kind`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def named_comparisons(path: Path, names: set[str]) -> Iterator[str]:
@@ -109,26 +137,25 @@ def named_comparisons(path: Path, names: set[str]) -> Iterator[str]:
         whens = (k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "when")
         allowed = {node for when in whens for node in ast.walk(when)}
     for node in ast.walk(tree):
+        asked = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)} & names
         if isinstance(node, ast.Compare) and node not in allowed:
-            sides = [node.left, *node.comparators]
-            if any(isinstance(side, ast.Attribute) and side.attr in OTHER_FIELDS for side in sides):
+            sides = {last_name(side) for side in (node.left, *node.comparators)}
+            if sides & OTHER_FIELDS or (asked <= AMBIGUOUS and "op" not in sides):
                 continue
         elif not isinstance(node, ast.MatchValue):
             continue
-        asked = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
-        if node not in allowed and asked & names:
+        if node not in allowed and asked:
             yield f"{path.name}:{node.lineno}: {ast.unparse(node) if isinstance(node, ast.Compare) else asked}"
 
 
 def test_nobody_asks_for_a_name_outside_its_door() -> None:
     found = []
     for path in MODULES:
-        if path.parent.name == "backends":
-            continue
         names = set(OPERATORS) | set(COMBINES) | set(BACKENDS)
         names -= set(OPERATORS) if path.name == "operators.py" else set()
         names -= set(COMBINES) if path.name == "combine.py" else set()
-        found += named_comparisons(path, names)
+        if path.parent.name not in ("backends", "arrays"):
+            found += named_comparisons(path, names)
     assert found == []
 
 
@@ -140,8 +167,60 @@ def test_the_guard_against_names_sees_them(tmp_path: Path) -> None:
         "match d:\n    case 'cuda': pass\n"
         "e = knob(when=lambda c: c.combine == 'atomic')\n"
         "f = p.determinism == 'max'\n"
+        "g = field[1] in ('sum', 'wrapping')\n"
+        "h = p.op == 'sum'\n"
     )
-    assert [line.split(":")[1] for line in named_comparisons(path, {"max", "atomic", "cuda"})] == ["1", "2", "4"]
+    names = {"max", "atomic", "cuda", "sum"}
+    assert sorted(line.split(":")[1] for line in named_comparisons(path, names)) == ["1", "2", "4", "8"]
+
+
+# --- what templates may read ------------------------------------------------------------------------------------------
+
+MANUAL = (TEMPLATES / "README.md").read_text(encoding="utf-8")
+TEXTS = {
+    path.relative_to(TEMPLATES).as_posix(): path.read_text(encoding="utf-8") for path in TEMPLATES.rglob("*.jinja")
+}
+
+
+def test_the_manual_names_every_template() -> None:
+    listed = set(re.findall(r"^\| `([\w/<>]+\.jinja)`", MANUAL, re.M))
+    folders = {"dialect/<name>.jinja", "exchange/<choice>.jinja", "combine/<choice>.jinja"}
+    assert folders <= listed
+    stand_alone = {name for name in TEXTS if not name.startswith(("dialect/", "exchange/", "combine/"))}
+    assert listed - folders == stand_alone
+
+
+@pytest.mark.parametrize("record", ["plan", "config", "problem", "op", "d"])
+def test_the_manual_names_everything_a_template_reads(record: str) -> None:
+    read = {name for text in TEXTS.values() for name in re.findall(rf"(?<![\w.]){record}\.(\w+)", text)}
+    if record == "d":
+        read -= {name for text in TEXTS.values() for name in re.findall(rf"(?<![\w.]){record}\.(\w+)\(", text)}
+    listed = set(re.findall(rf"`{record}\.(\w+)`", MANUAL))
+    assert read - listed == set()
+    assert listed - read == set(), "the manual names what no template reads"
+
+
+def test_the_manual_names_every_macro() -> None:
+    for folder, name in (("dialect", "cuda"), ("exchange", "lds"), ("combine", "atomic")):
+        row = next(line for line in MANUAL.splitlines() if line.startswith(f"| `{folder}/<"))
+        for path, text in TEXTS.items():
+            if path.startswith(folder):
+                assert set(re.findall(r"\{% macro (\w+)\(", text)) == set(re.findall(r"\w+", row.split("`")[3])), path
+        assert f"{folder}/{name}.jinja" in TEXTS
+
+
+def test_every_field_of_a_plan_is_read() -> None:
+    """By a template, or by the module that makes it."""
+    texts = "\n".join([*TEXTS.values(), (ROOT / "redtune" / "text.py").read_text()])
+    called = {Text: "plan", Named: "let", Choice: "choice", Constant: "constant|c"}
+    called |= {Field: r"field|f|state\[0\]", Operand: r"operand|operands\[-?\d\]"}
+    unread = {
+        f"{record.__name__}.{field.name}"
+        for record, names in called.items()
+        for field in dataclasses.fields(record)
+        if not re.search(rf"\b(?:{names})\.{field.name}\b", texts)
+    }
+    assert unread == set()
 
 
 # --- barriers: a thread that does not come to one hangs the block, or worse, does not ---------------------------------
@@ -152,14 +231,16 @@ WHOLE_BLOCK = re.compile(r"__syncthreads\(\)|\bbarrier\(CLK|\bmeet_\w+\(|\bclust
 
 def functions(source: str) -> Iterator[str]:
     """The bodies of a kernel text's functions, without comments."""
+    begin = depth = 0
     text = re.sub(r"//.*", "", source)
-    for start in re.finditer(r"\)\s*\{", text):
-        if text.count("{", 0, start.start()) == text.count("}", 0, start.start()):
-            at, depth = start.end(), 1
-            while depth:
-                depth += {"{": 1, "}": -1}.get(text[at], 0)
-                at += 1
-            yield text[start.end() : at - 1]
+    for brace in re.finditer(r"[{}]", text):
+        if brace[0] == "{":
+            begin = brace.end() if depth == 0 else begin
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0 and text[:begin].rstrip("{ \n").endswith(")"):
+                yield text[begin : brace.start()]
 
 
 def conditions_at_barriers(body: str) -> Iterator[str]:
@@ -177,32 +258,43 @@ def conditions_at_barriers(body: str) -> Iterator[str]:
         header = piece if piece.count("(") > piece.count(")") else ""  # the parts of a for's head
 
 
-def sample_sources() -> Iterator[tuple[str, str]]:
-    for dialect in ARCHS:
-        on = target(dialect)
-        for name, c, p in strategies(on):
-            yield f"{dialect} {name}", rendered(on, c, p).source
-        for tree in ("unrolled", "sequential"):
-            for wave in (32, 64) if tree == "unrolled" else (32,):
-                c = config(exchange="lds", tree=tree, wave=wave, combine="two_pass")
-                yield f"{dialect} {tree} {wave}", rendered(on, c, problem("argmax")).source
-        yield f"{dialect} wave 64", rendered(on, config(wave=64, combine="two_pass"), problem()).source
-        for k, (c, p) in enumerate(random_cases(on, 30, seed=1)):
-            yield f"{dialect} random {k}", rendered(on, c, p).source
+# What is not the same for every thread of a block.
+OF_A_THREAD = re.compile(r"\b(thread|lane|tail|member|which|is_there|row|n_here|head|get_sub_group_id)\b")
 
 
-SOURCES = dict(sample_sources())
+def sample_kernels(dialect: str) -> Iterator[tuple[Config, str]]:
+    on = target(dialect)
+    for _, c, p in strategies(on):
+        yield c, rendered(on, c, p).source
+    for tree, wave in (("unrolled", 32), ("unrolled", 64), ("sequential", 32)):
+        c = config(exchange="lds", tree=tree, wave=wave, combine="two_pass")
+        yield c, rendered(on, c, problem("argmax")).source
+    c = config(wave=64, combine="two_pass")
+    yield c, rendered(on, c, problem()).source
+    yield from ((case.config, case.kernel.source) for case in many_cases(dialect))
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_every_thread_comes_to_every_barrier(name: str) -> None:
-    bodies = [body for body in functions(SOURCES[name]) if BARRIER.search(body)]
-    assert bodies
-    for body in bodies:
-        last = [match.start() for match in BARRIER.finditer(body)][-1]
-        assert not re.search(r"\breturn\b", body[:last])
-        for condition in conditions_at_barriers(body):
-            assert not re.search(r"\b(thread|lane|tail|get_sub_group_id)\b", condition)
+@pytest.mark.parametrize("dialect", ARCHS)
+def test_every_thread_comes_to_every_barrier(dialect: str) -> None:
+    for c, source in sample_kernels(dialect):
+        bodies = [body for body in functions(source) if BARRIER.search(body)]
+        assert bodies or c.team == 1
+        for body in bodies:
+            last = [match.start() for match in BARRIER.finditer(body)][-1]
+            assert not re.search(r"\breturn\b", body[:last])
+            for condition in conditions_at_barriers(body):
+                assert not OF_A_THREAD.search(condition), (c, condition)
+
+
+@pytest.mark.parametrize("dialect", ARCHS)
+def test_nothing_is_written_to_shared_memory_before_all_have_read_it(dialect: str) -> None:
+    """Groups of results follow each other: between two of them every thread comes to a barrier."""
+    for c, source in sample_kernels(dialect):
+        main = next((body for body in functions(source) if "group < groups" in body), "")
+        if not main or not re.search(r"(?:__shared__|__local) (?:State slots\[(?!1\])|int|State ranks)", main):
+            continue
+        loop = main[main.index("group < groups") :].rstrip().removesuffix("}")
+        assert WHOLE_BLOCK.search(loop.rstrip().splitlines()[-1]), c
 
 
 def test_the_guard_of_barriers_sees_faults() -> None:

@@ -1,11 +1,11 @@
 // min of float32: the smallest value; NaN wins.
-// A flat array of any length and alignment in, one float32 out, accumulated in float32.
+// An array of any length and alignment in; float32 out, accumulated in float32.
 // Made by: redtune show --source --op min --dtype float32 --backend cuda --arch sm_90
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
-constexpr int ACCUMULATORS = 4;  // independent fold chains per thread
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 1024;  // elements a block folds at once
@@ -16,14 +16,22 @@ constexpr int TILE = 1024;  // elements a block folds at once
 
 typedef long long index_t;
 typedef unsigned long long address_t;
-typedef unsigned int raw_t;  // as wide as one load
+typedef float real_t;  // what the kernel accumulates in
 typedef float element_t;  // an element in memory
-typedef float value_t;  // an element in a register
-typedef float result_t;
+typedef real_t value_t;  // an element in a register
+typedef float result_part_t;
+typedef result_part_t result_t;
 
+typedef unsigned int raw_t;  // as wide as one load
 static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
     return *(const raw_t *)p;
 }
+
+// One load: 1 element.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+} Pack;
 
 static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
@@ -40,12 +48,6 @@ static __device__ __forceinline__ float min_nan(float a, float b) {
 typedef struct {
     float value;
 } State;
-
-// One load: 1 element.
-typedef union {
-    raw_t raw;
-    element_t item[VECTOR];
-} Pack;
 
 // The state of no elements.
 static __device__ __forceinline__ State identity(void) {
@@ -70,7 +72,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return a.value;
+    return (result_part_t)(a.value);
 }
 
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
@@ -85,7 +87,7 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
     return before;
 }
 
-// The threads of a block of 256 meet: the state returned to thread 0 covers them all.
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
     state = merge(state, shuffle_down(state, 16));
@@ -110,8 +112,7 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_min_float32(
-    const element_t *__restrict__ data, index_t first, index_t n, State *partials, unsigned int *counter,
-    result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;
@@ -119,40 +120,44 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_min_float32(
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
 
-    // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
-    //    and those after the last whole tile are folded one by one.
-    const element_t *in = data + first;
+    // 1. The share of this block.
+    const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds its elements into independent chains.
-    State chain[ACCUMULATORS];
-    #pragma unroll
-    for (int c = 0; c < ACCUMULATORS; c++)
-        chain[c] = identity();
+    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
+        State chain[ACCUMULATORS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
-                const int c = (k * VECTOR + j) % ACCUMULATORS;
-                chain[c] = merge(chain[c], lift(widen(pack[k].item[j])));
+                const int e = k * VECTOR + j;
+                const State one = lift(widen(pack[k].item[j]));
+                if (e < ACCUMULATORS)
+                    chain[e] = one;
+                else
+                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
             }
         }
+        #pragma unroll
+        for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+            #pragma unroll
+            for (int e = 0; e < c; e++)
+                chain[e] = merge(chain[e], chain[e + c]);
+        }
+        state = merge(state, (chain[0]));
     }
-    for (index_t i = head + tiles * TILE + block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        chain[0] = merge(chain[0], lift(widen(in[i])));
+    for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
+        state = merge(state, (lift(widen(in[i]))));
 
-    // 3. The chains of a thread meet, then the threads of the block: thread 0 holds the block's state.
-    State state = chain[0];
-    #pragma unroll
-    for (int c = 1; c < ACCUMULATORS; c++)
-        state = merge(state, chain[c]);
+    // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
 
     // 4. The blocks meet.
@@ -171,10 +176,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_min_float32(
             for (index_t i = thread; i < blocks; i += BLOCK)
                 state = merge(state, partials[i]);
             state = meet_block(state, slots);
-            if (thread == 0) {
+            if (thread == 0)
                 out[0] = finish(state);
+            if (thread == 0)
                 counter[0] = 0;  // ready for the next launch
-            }
         }
     }
 }

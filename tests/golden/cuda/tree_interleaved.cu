@@ -1,11 +1,11 @@
 // sum of float32: the sum.
-// A flat array of any length and alignment in, one float32 out, accumulated in float32.
+// An array of any length and alignment in; float32 out, accumulated in float32.
 // Made by: redtune show --source --op sum --dtype float32 --backend cuda --arch sm_90 --fix exchange=lds --fix tree=interleaved
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
-constexpr int ACCUMULATORS = 4;  // independent fold chains per thread
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int TILE = 1024;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange lds: how the lanes of a block meet
@@ -15,23 +15,16 @@ constexpr int TILE = 1024;  // elements a block folds at once
 
 typedef long long index_t;
 typedef unsigned long long address_t;
-typedef unsigned int raw_t;  // as wide as one load
+typedef float real_t;  // what the kernel accumulates in
 typedef float element_t;  // an element in memory
-typedef float value_t;  // an element in a register
-typedef float result_t;
+typedef real_t value_t;  // an element in a register
+typedef float result_part_t;
+typedef result_part_t result_t;
 
+typedef unsigned int raw_t;  // as wide as one load
 static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
     return *(const raw_t *)p;
 }
-
-static __device__ __forceinline__ value_t widen(element_t x) {
-    return (value_t)x;
-}
-
-// What is known of the elements seen so far.
-typedef struct {
-    float total;
-} State;
 
 // One load: 1 element.
 typedef union {
@@ -39,30 +32,71 @@ typedef union {
     element_t item[VECTOR];
 } Pack;
 
+static __device__ __forceinline__ value_t widen(element_t x) {
+    return (value_t)x;
+}
+
+// What is known of some elements of one tile.
+typedef struct {
+    float total;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} State;
+
 // The state of no elements.
 static __device__ __forceinline__ State identity(void) {
     State s;
     s.total = 0;
+    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ State lift(value_t x) {
-    State s;
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
     s.total = x;
     return s;
+}
+
+// The state of two sets of elements of one tile together.
+static __device__ __forceinline__ Part fold(Part a, Part b) {
+    Part s;
+    s.total = a.total + b.total;
+    return s;
+}
+
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.total = p.total;
+    s.total_lost = 0;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
 }
 
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.total = a.total + b.total;
+    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
     return s;
 }
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return a.total;
+    return (result_part_t)(a.total);
 }
 
 // Counts one more block and says how many came before, with release and acquire towards all blocks.
@@ -72,7 +106,7 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
     return before;
 }
 
-// The threads of a block of 256 meet: the state returned to thread 0 covers them all.
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
     slots[thread] = state;
@@ -82,12 +116,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
             slots[thread] = merge(slots[thread], slots[thread + s]);
         __syncthreads();
     }
-    return slots[0];
+    return slots[thread];
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
-    const element_t *__restrict__ data, index_t first, index_t n, State *partials, unsigned int *counter,
-    result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
 {
     __shared__ State slots[256];
     __shared__ int is_last;
@@ -95,40 +128,44 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
 
-    // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
-    //    and those after the last whole tile are folded one by one.
-    const element_t *in = data + first;
+    // 1. The share of this block.
+    const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds its elements into independent chains.
-    State chain[ACCUMULATORS];
-    #pragma unroll
-    for (int c = 0; c < ACCUMULATORS; c++)
-        chain[c] = identity();
+    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
+        Part chain[ACCUMULATORS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
-                const int c = (k * VECTOR + j) % ACCUMULATORS;
-                chain[c] = merge(chain[c], lift(widen(pack[k].item[j])));
+                const int e = k * VECTOR + j;
+                const Part one = lift(widen(pack[k].item[j]));
+                if (e < ACCUMULATORS)
+                    chain[e] = one;
+                else
+                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
             }
         }
+        #pragma unroll
+        for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+            #pragma unroll
+            for (int e = 0; e < c; e++)
+                chain[e] = fold(chain[e], chain[e + c]);
+        }
+        state = merge(state, keep(chain[0]));
     }
-    for (index_t i = head + tiles * TILE + block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        chain[0] = merge(chain[0], lift(widen(in[i])));
+    for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
+        state = merge(state, keep(lift(widen(in[i]))));
 
-    // 3. The chains of a thread meet, then the threads of the block: thread 0 holds the block's state.
-    State state = chain[0];
-    #pragma unroll
-    for (int c = 1; c < ACCUMULATORS; c++)
-        state = merge(state, chain[c]);
+    // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
 
     // 4. The blocks meet.
@@ -147,10 +184,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
             for (index_t i = thread; i < blocks; i += BLOCK)
                 state = merge(state, partials[i]);
             state = meet_block(state, slots);
-            if (thread == 0) {
+            if (thread == 0)
                 out[0] = finish(state);
+            if (thread == 0)
                 counter[0] = 0;  // ready for the next launch
-            }
         }
     }
 }
