@@ -1,0 +1,228 @@
+// dot of complex128: the sum of products of two inputs; none is conjugated.
+// Two arrays of rows in, each of n neighbouring elements; complex128 out, accumulated in float64.
+// Made by: redtune show --source --op dot --dtype complex128 --shape 2x2 --axis 1 --backend cuda --arch sm_90 --fix combine=two_pass
+
+constexpr int BLOCK = 256;  // threads per block
+constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
+constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
+constexpr int TEAM = 256;  // threads that share a result
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int TEAMS = 1;  // teams of a block, each with a result of its own
+constexpr int LANES = 32;  // of them issue together and meet by shuffles
+constexpr int TILE = 1024;  // elements a block folds at once
+// walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
+// exchange shuffle: how the lanes of a block meet
+// hint none: cache hint of the loads
+
+typedef long long index_t;
+typedef unsigned long long address_t;
+typedef double real_t;  // what the kernel accumulates in
+typedef struct {
+    double re, im;
+} element_t;  // an element in memory
+typedef struct {
+    real_t re, im;
+} value_t;  // an element in a register
+typedef double result_part_t;
+typedef struct {
+    result_part_t re, im;
+} result_t;
+
+typedef uint4 raw_t;  // as wide as one load
+static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
+    return *(const raw_t *)p;
+}
+
+// One load: 1 element.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+} Pack;
+
+static __device__ __forceinline__ value_t widen(element_t x) {
+    value_t v;
+    v.re = x.re;
+    v.im = x.im;
+    return v;
+}
+
+// What is known of some elements of one tile.
+typedef struct {
+    double re;
+    double im;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    double re;
+    double im;
+    double re_lost;
+    double im_lost;
+} State;
+
+// The state of no elements.
+static __device__ __forceinline__ State identity(void) {
+    State s;
+    s.re = 0;
+    s.im = 0;
+    s.re_lost = 0;
+    s.im_lost = 0;
+    return s;
+}
+
+// The state of one element.
+static __device__ __forceinline__ Part lift(value_t x, value_t y) {
+    Part s;
+    s.re = (x.re * y.re) - (x.im * y.im);
+    s.im = (x.re * y.im) + (x.im * y.re);
+    return s;
+}
+
+// The state of two sets of elements of one tile together.
+static __device__ __forceinline__ Part fold(Part a, Part b) {
+    Part s;
+    s.re = a.re + b.re;
+    s.im = a.im + b.im;
+    return s;
+}
+
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.re = p.re;
+    s.im = p.im;
+    s.re_lost = 0;
+    s.im_lost = 0;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
+}
+
+// The state of two sets of elements together.
+static __device__ __forceinline__ State merge(State a, State b) {
+    State s;
+    s.re = add(a.re, b.re, a.re_lost + b.re_lost, &s.re_lost);
+    s.im = add(a.im, b.im, a.im_lost + b.im_lost, &s.im_lost);
+    return s;
+}
+
+// The result of a state.
+static __device__ __forceinline__ result_t finish(State a) {
+    result_t r;
+    r.re = (result_part_t)(a.re);
+    r.im = (result_part_t)(a.im);
+    return r;
+}
+
+static __device__ __forceinline__ State shuffle_down(State s, int offset) {
+    s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
+    s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
+    s.re_lost = __shfl_down_sync(0xffffffffu, s.re_lost, offset);
+    s.im_lost = __shfl_down_sync(0xffffffffu, s.im_lost, offset);
+    return s;
+}
+
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    const int thread = (int)threadIdx.x;
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
+    const int lane = thread % LANES;
+    if (lane == 0)
+        slots[thread / WAVE] = state;
+    __syncthreads();
+    // The first lanes fold what the 8 tails left.
+    if (thread < LANES) {
+        state = identity();
+        if (lane < 8)
+            state = slots[lane];
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
+    }
+    return state;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, const element_t *__restrict__ other, index_t other_first, index_t other_outer, index_t n, index_t outer, result_t *out, index_t out_outer)
+{
+    __shared__ State slots[8];
+    const int thread = (int)threadIdx.x;
+    const index_t block = (index_t)blockIdx.x;
+    const index_t blocks = (index_t)gridDim.x;
+
+    // Groups of TEAMS results, one after the other. Threads without a result of their own fold nothing, and stay: every
+    // thread of a block comes to every barrier.
+    const int which = thread / TEAM;
+    const int member = thread % TEAM;
+    const index_t results = outer;
+    const index_t part = 0, parts = 1;  // no two blocks share a result
+    const index_t groups = (results + TEAMS - 1) / TEAMS;
+    for (index_t group = block / parts; group < groups; group += blocks / parts) {
+        const index_t result = group * TEAMS + which;
+        const bool is_there = result < results;
+        // 1. The share of this team.
+        const index_t row = is_there ? result : 0;
+        const index_t n_here = is_there ? n : 0;
+        const element_t *in = data + data_first + row * data_outer;
+        const element_t *other_in = other + other_first + row * other_outer;
+        const index_t head = 0;
+        const index_t tiles = (n_here - head) / TILE;
+
+        // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+        State state = identity();
+        for (index_t tile = part; tile < tiles; tile += parts) {
+            const index_t at = head + tile * TILE + (index_t)member * VECTOR;
+            Pack pack[ITEMS];
+            #pragma unroll
+            for (int k = 0; k < ITEMS; k++)
+                pack[k].item[0] = in[at + k * TEAM];
+            Pack other_pack[ITEMS];
+            #pragma unroll
+            for (int k = 0; k < ITEMS; k++)
+                other_pack[k].item[0] = other_in[at + k * TEAM];
+            Part chain[ACCUMULATORS];
+            #pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                #pragma unroll
+                for (int j = 0; j < VECTOR; j++) {
+                    const int e = k * VECTOR + j;
+                    const Part one = lift(widen(pack[k].item[j]), widen(other_pack[k].item[j]));
+                    if (e < ACCUMULATORS)
+                        chain[e] = one;
+                    else
+                        chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                }
+            }
+            #pragma unroll
+            for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+                #pragma unroll
+                for (int e = 0; e < c; e++)
+                    chain[e] = fold(chain[e], chain[e + c]);
+            }
+            state = merge(state, keep(chain[0]));
+        }
+        for (index_t i = head + tiles * TILE + (index_t)part * TEAM + member; i < n_here; i += parts * TEAM)
+            state = merge(state, keep(lift(widen(in[i]), widen(other_in[i]))));
+
+        // 3. The threads of each team meet: its first thread holds their state.
+        state = meet_block(state, slots);
+
+        // 4. Every team has a result.
+        if (member == 0 && is_there)
+            out[result * out_outer] = finish(state);
+        __syncthreads();  // shared memory is free for the next group
+    }
+}

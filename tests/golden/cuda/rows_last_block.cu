@@ -1,0 +1,212 @@
+// sum of float32: the sum.
+// An array of rows in, each of n neighbouring elements; float32 out, accumulated in float32.
+// Made by: redtune show --source --op sum --dtype float32 --shape 2x2 --axis 1 --backend cuda --arch sm_90 --fix block=128 --fix team=8 --fix split=4
+
+constexpr int BLOCK = 128;  // threads per block
+constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
+constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
+constexpr int TEAM = 8;  // threads that share a result
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int TEAMS = 16;  // teams of a block, each with a result of its own
+constexpr int LANES = 32;  // of them issue together and meet by shuffles
+constexpr int TILE = 32;  // elements a team folds at once
+// walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
+// exchange shuffle: how the lanes of a block meet
+// combine last_block: how the blocks meet
+// hint none: cache hint of the loads
+
+typedef long long index_t;
+typedef unsigned long long address_t;
+typedef float real_t;  // what the kernel accumulates in
+typedef float element_t;  // an element in memory
+typedef real_t value_t;  // an element in a register
+typedef float result_part_t;
+typedef result_part_t result_t;
+
+typedef unsigned int raw_t;  // as wide as one load
+static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
+    return *(const raw_t *)p;
+}
+
+// One load: 1 element.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+} Pack;
+
+static __device__ __forceinline__ value_t widen(element_t x) {
+    return (value_t)x;
+}
+
+// What is known of some elements of one tile.
+typedef struct {
+    float total;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} State;
+
+// The state of no elements.
+static __device__ __forceinline__ State identity(void) {
+    State s;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// The state of one element.
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
+    s.total = x;
+    return s;
+}
+
+// The state of two sets of elements of one tile together.
+static __device__ __forceinline__ Part fold(Part a, Part b) {
+    Part s;
+    s.total = a.total + b.total;
+    return s;
+}
+
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.total = p.total;
+    s.total_lost = 0;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
+}
+
+// The state of two sets of elements together.
+static __device__ __forceinline__ State merge(State a, State b) {
+    State s;
+    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
+    return s;
+}
+
+// The result of a state.
+static __device__ __forceinline__ result_t finish(State a) {
+    return (result_part_t)(a.total);
+}
+
+static __device__ __forceinline__ State shuffle_down(State s, int offset) {
+    s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
+    s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
+    return s;
+}
+
+// Counts one more block and says how many came before, with release and acquire towards all blocks.
+static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
+    unsigned int before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+
+// The threads of each team of 8 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
+    return state;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t n, index_t outer, index_t parts, State *partials, unsigned int *counter, result_t *out, index_t out_outer)
+{
+    __shared__ State slots[1];
+    __shared__ int is_last;
+    const int thread = (int)threadIdx.x;
+    const index_t block = (index_t)blockIdx.x;
+    const index_t blocks = (index_t)gridDim.x;
+
+    // Groups of TEAMS results, one after the other. Threads without a result of their own fold nothing, and stay: every
+    // thread of a block comes to every barrier.
+    const int which = thread / TEAM;
+    const int member = thread % TEAM;
+    const index_t results = outer;
+    const index_t part = block % parts;
+    const index_t groups = (results + TEAMS - 1) / TEAMS;
+    for (index_t group = block / parts; group < groups; group += blocks / parts) {
+        const index_t result = group * TEAMS + which;
+        const bool is_there = result < results;
+        // 1. The share of this team.
+        const index_t row = is_there ? result : 0;
+        const index_t n_here = is_there ? n : 0;
+        const element_t *in = data + data_first + row * data_outer;
+        const index_t head = 0;
+        const index_t tiles = (n_here - head) / TILE;
+
+        // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+        State state = identity();
+        for (index_t tile = part; tile < tiles; tile += parts) {
+            const index_t at = head + tile * TILE + (index_t)member * VECTOR;
+            Pack pack[ITEMS];
+            #pragma unroll
+            for (int k = 0; k < ITEMS; k++)
+                pack[k].raw = load_raw(in + at + k * (TEAM * VECTOR));
+            Part chain[ACCUMULATORS];
+            #pragma unroll
+            for (int k = 0; k < ITEMS; k++) {
+                #pragma unroll
+                for (int j = 0; j < VECTOR; j++) {
+                    const int e = k * VECTOR + j;
+                    const Part one = lift(widen(pack[k].item[j]));
+                    if (e < ACCUMULATORS)
+                        chain[e] = one;
+                    else
+                        chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                }
+            }
+            #pragma unroll
+            for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+                #pragma unroll
+                for (int e = 0; e < c; e++)
+                    chain[e] = fold(chain[e], chain[e + c]);
+            }
+            state = merge(state, keep(chain[0]));
+        }
+        for (index_t i = head + tiles * TILE + (index_t)part * TEAM + member; i < n_here; i += parts * TEAM)
+            state = merge(state, keep(lift(widen(in[i]))));
+
+        // 3. The threads of each team meet: its first thread holds their state.
+        state = meet_block(state, slots);
+
+        // 4. The blocks meet.
+        if (parts == 1) {
+            if (member == 0 && is_there)
+                out[result * out_outer] = finish(state);
+        } else {
+            if (member == 0 && is_there)
+                partials[result * parts + part] = state;
+            __syncthreads();
+            // Release before the count makes this block's states visible, acquire after it shows the others'.
+            if (thread == 0)
+                is_last = count_up(counter + group) == (unsigned int)(parts - 1);
+            __syncthreads();
+            if (is_last) {
+                state = identity();
+                for (index_t i = is_there ? member : parts; i < parts; i += TEAM)
+                    state = merge(state, partials[result * parts + i]);
+                state = meet_block(state, slots);
+                if (member == 0 && is_there)
+                    out[result * out_outer] = finish(state);
+                if (thread == 0)
+                    counter[group] = 0;  // ready for the next launch
+            }
+        }
+        __syncthreads();  // shared memory is free for the next group
+    }
+}
