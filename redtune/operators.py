@@ -238,7 +238,8 @@ _VAR = Operator(
     merge=(
         "a.seen + b.seen",
         "a.mean + (b.mean - a.mean) * share",
-        "a.squares + b.squares + (b.mean - a.mean) * (b.mean - a.mean) * real(a.seen) * share",
+        # In this order nothing leaves the range that the sum itself does not.
+        "a.squares + b.squares + (b.mean - a.mean) * share * (b.mean - a.mean) * real(a.seen)",
     ),
     finish=("a.squares / real(pick(a.seen > ddof, a.seen - ddof, 0))",),
     reference=lambda values: right.real(values).var(axis=-1),

@@ -27,7 +27,7 @@ from tests.need import need
 
 pytestmark = pytest.mark.gpu
 
-EXAMPLES = int(os.environ.get("REDTUNE_EXAMPLES", "700"))
+EXAMPLES = int(os.environ.get("REDTUNE_EXAMPLES", "2000"))
 KERNELS = 400
 DTYPES_OF_CUPY = tuple(name for name in DTYPES if name != "bfloat16")
 HEADS = make_heads(90 if EXAMPLES < 5000 else 300, DTYPES_OF_CUPY, seed=7)

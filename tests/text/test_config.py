@@ -290,9 +290,8 @@ def rules() -> Iterator[str]:
     for door in doors:
         for node in ast.walk(ast.parse((ROOT / "redtune" / door).read_text())):
             if isinstance(node, ast.Yield) and isinstance(node.value, ast.JoinedStr):
-                parts = [re.escape(p.value) if isinstance(p, ast.Constant) else ".*" for p in node.value.values]
-                if any(part != ".*" for part in parts):
-                    yield "".join(parts)
+                parts = (re.escape(p.value) if isinstance(p, ast.Constant) else ".*" for p in node.value.values)
+                yield "".join(parts)
             elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Constant):
                 yield re.escape(node.value.value)
 
