@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +31,7 @@ from tests.need import need
 
 ROOT = Path(__file__).parents[2]
 THREADS = 8
+STATUS = Path("/proc/self/statm")
 
 
 @pytest.fixture(autouse=True)
@@ -637,9 +640,6 @@ class TestCaches:
         assert done.returncode == 0, done.stderr[-2000:]
 
     def test_a_call_leaves_its_arrays_to_the_garbage_collector(self) -> None:
-        import gc
-        import weakref
-
         x = numbers(30, 4).view(Held)
         seen = weakref.ref(x)
         redtune.reduce(x, "sum", 0, out=np.zeros(4, np.float32).view(Held))
@@ -647,6 +647,24 @@ class TestCaches:
         del x
         gc.collect()
         assert seen() is None
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="memory is read from /proc")
+def test_calls_take_no_memory() -> None:
+    x = numbers(300, 400)
+
+    def some(count: int) -> int:
+        for _ in range(count):
+            redtune.reduce(x, "sum")
+            redtune.reduce(x, "var", 0)
+            redtune.reduce(x[:, ::-1], "argmax")
+            redtune.reduce(x, "sum", 1, where=x > 0, initial=2)
+            redtune.reduce(x.ravel(), "sum", offsets=[0, 5, 100_000])
+        gc.collect()
+        return int(STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = some(40)
+    assert some(200) < before + (2 << 20)
 
 
 def test_nothing_is_ever_tuned_or_measured(monkeypatch: pytest.MonkeyPatch) -> None:

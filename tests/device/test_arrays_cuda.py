@@ -258,7 +258,7 @@ class TestStreams:
     ) -> None:
         stream = cp.cuda.Stream(non_blocking=True)
         for repeat in range(3):
-            x, out = cp.zeros(shape, cp.float32), cp.full((), 0, cp.float32)
+            x = cp.zeros(shape, cp.float32)
             expected = np.full(shape, 2, np.float32).sum(axis)
             out = cp.zeros(expected.shape, cp.float32)
             cp.cuda.Device().synchronize()
@@ -507,9 +507,9 @@ class TestGraphs:
         cp.cuda.Device().synchronize()
         with stream:
             redtune.reduce(x, op, axis, out=out)  # all that a first call makes is there now
-            del_me = redtune.reduce(x, op, axis)
+            kept = redtune.reduce(x, op, axis)
             stream.synchronize()
-            del del_me
+            del kept  # its memory serves the captured call: none can be asked for then
             stream.begin_capture()
             try:
                 redtune.reduce(x, op, axis, out=out)
