@@ -238,8 +238,8 @@ _VAR = Operator(
     merge=(
         "a.seen + b.seen",
         "a.mean + (b.mean - a.mean) * share",
-        # In this order nothing leaves the range that the sum itself does not.
-        "a.squares + b.squares + (b.mean - a.mean) * share * (b.mean - a.mean) * real(a.seen)",
+        # The counts first: nothing leaves the range that the sum does not, and a set of no elements adds nothing.
+        "a.squares + b.squares + (b.mean - a.mean) * (real(a.seen) * share) * (b.mean - a.mean)",
     ),
     finish=("a.squares / real(pick(a.seen > ddof, a.seen - ddof, 0))",),
     reference=lambda values: right.real(values).var(axis=-1),

@@ -263,8 +263,6 @@ BAD_FILES: dict[str, Callable[[Path], object]] = {
     "binary": lambda path: path.write_bytes(bytes(range(256))),
     "objects": _objects,
     "records": _records,
-    "dates": lambda path: np.save(path, np.zeros(3, "datetime64[s]")),
-    "records": lambda path: np.save(path, np.zeros(3, "f4,i4")),
     "strings": lambda path: np.save(path, np.array(["a", "b"])),
     "dates": lambda path: np.save(path, np.array(["2026-01-01"], "M8[D]")),
     "long double": lambda path: np.save(path, np.ones(3, np.longdouble)),

@@ -79,7 +79,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
     s.seen = a.seen + b.seen;
     s.mean = a.mean + ((b.mean - a.mean) * share);
-    s.squares = (a.squares + b.squares) + ((((b.mean - a.mean) * share) * (b.mean - a.mean)) * ((real_t)a.seen));
+    s.squares = (a.squares + b.squares) + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean));
     return s;
 }
 
@@ -110,7 +110,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
     const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
     s.seen = a.seen + b.seen;
     s.mean = add(a.mean, (b.mean - a.mean) * share, a.mean_lost + ((b.mean_lost - a.mean_lost) * share), &s.mean_lost);
-    s.squares = add(a.squares, b.squares + ((((b.mean - a.mean) * share) * (b.mean - a.mean)) * ((real_t)a.seen)), a.squares_lost + b.squares_lost, &s.squares_lost);
+    s.squares = add(a.squares, b.squares + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean)), a.squares_lost + b.squares_lost, &s.squares_lost);
     return s;
 }
 
