@@ -16,6 +16,7 @@ from redtune.arrays import KNOWN, Again, Engine, Form, Library, library_of
 from redtune.config import Config
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.errors import DtypeError, UsageError
+from redtune.evaluation import numpy_finish, numpy_identity
 from redtune.layouts import Fit, contiguous_strides, fit
 from redtune.operators import Operator, counts_in_order, entry_of, operator_for, operator_named, result_type
 from redtune.preparing import (
@@ -325,11 +326,9 @@ class _Call:
             return initial
         if self.operator.empty is None:
             raise ValueError(f"{self.operator.name} of no elements has no value: the shape is {self.shape}")
-        if dtype_named(self.result_dtype()).kind in ("bool", "int", "uint"):
-            return np.asarray(self.operator.empty).astype(self.result_dtype())
-        is_nan = self.operator.empty != self.operator.empty
-        is_complex = dtype_named(self.result_dtype()).kind == "complex"
-        return complex(np.nan, np.nan) if is_nan and is_complex else self.operator.empty
+        identity = numpy_identity(self.operator, self.running)
+        result = dtype_named(self.result_dtype())
+        return numpy_finish(self.operator, self.running, result, identity, 0, self.request.ddof)[()]
 
     def _check_segments(self, start: Any) -> None:
         empty = np.flatnonzero(np.diff(np.asarray(self.offsets)) == 0)
