@@ -6,7 +6,7 @@ from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
 
 class TestOpencl(Contract):
     backend = "opencl"
-    count = 210
+    count = 150
 
 
 class TestFlags(Flags):
