@@ -220,9 +220,7 @@ def checked_text(name: str, part: str, value: Any) -> str:
         value = repr(value)
     if not isinstance(value, str):
         raise UsageError(f"{where} cannot be {reprlib.repr(value)}: an expression is wanted")
-    text = ast.unparse(read(value, where))
-    read(text, where)  # a longer one than it was given as, perhaps
-    return text
+    return ast.unparse(read(value, where))
 
 
 def _with(name: str, part: str, text: str, values: Mapping[str, str]) -> str:

@@ -104,7 +104,9 @@ def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kern
     return plain(np.asarray(numpy_finish(op, problem.accumulate, result, total, count=len(array))))
 
 
-def reduce_axes(device: Device, path: str, op: str, axis: Any, keepdims: bool, custom: str) -> dict[str, Any]:
+def reduce_axes(
+    session: Session, device: Device, path: str, op: str, axis: Any, keepdims: bool, custom: str
+) -> dict[str, Any]:
     """The reduction of some axes of a .npy file that fits the device, as plain data."""
     import numpy as np
 
@@ -116,12 +118,7 @@ def reduce_axes(device: Device, path: str, op: str, axis: Any, keepdims: bool, c
             f"{path} holds {array.nbytes / 2**30:.1f} GiB and {device.name} has {device.memory_bytes / 2**30:.1f}: "
             "axes are reduced of what fits"
         )
-    x = array
-    if device.backend != "opencl":
-        import cupy
-
-        with cupy.cuda.Device(device.index):
-            x = cupy.asarray(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
+    x = session.array(array)
     config, origin, n = described(x, op, axis, custom)
     result = reduce(x, op, axis, keepdims=keepdims, custom=custom)
     host = result if isinstance(result, np.ndarray) else result.get()

@@ -145,8 +145,14 @@ class _Laws:
         """The states merged as a tree of places says."""
         if isinstance(how, int):
             return states[how]
-        a, b = (self._merged(side, states) for side in how)
-        return numpy_merge(self.op, self.accumulate, a, b)
+        return self._both(*(self._merged(side, states) for side in how))
+
+    def _both(self, a: State, b: State) -> State:
+        import numpy as np
+
+        rows = next(iter(a.values())).shape
+        both = numpy_merge(self.op, self.accumulate, a, b)
+        return {name: np.broadcast_to(values, rows) for name, values in both.items()}
 
     # -- the laws
 
@@ -182,7 +188,7 @@ class _Laws:
             empty = {name: np.broadcast_to(value, len(inputs[0])) for name, value in nothing.items()}
             shown = "{0}" if count == 1 else "({0} and {1})"
             for a, b, text in ((alone, empty, f"{shown} and nothing"), (empty, alone, f"nothing and {shown}")):
-                both = numpy_merge(self.op, self.accumulate, a, b)
+                both = self._both(a, b)
                 at = self._first_wrong(both, alone, inputs)
                 if at is not None:
                     names = self._names(inputs, indices, at)

@@ -15,6 +15,7 @@ Call = Callable[..., Any]  # of one array, or two
 
 _SAME: tuple[str, ...] = ("sum", "prod", "max", "min", "argmax", "argmin", "nanmax", "nanmin", "nansum", "any", "all")
 _SAME += ("mean", "var", "std", "count_nonzero")
+_CORRECTED = ("var", "std")  # PyTorch divides by count - 1 unless told otherwise
 _BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 _ORDERS = {"norm_l1": 1, "norm_l2": 2, "norm_inf": float("inf")}
 _TORCH = {"max": "amax", "min": "amin", "nansum": "nansum", "count_nonzero": "count_nonzero", "logsumexp": "logsumexp"}
@@ -64,10 +65,13 @@ def torch_call(torch: Any, problem: Problem) -> Call:
         raise BackendMissing(f"no library has {op}")
     if op in _TORCH:
         return lambda x: getattr(torch, _TORCH[op])(x, dim=axis)
-    if op in ("var", "std"):
+    if op in _CORRECTED:
         return lambda x: getattr(torch, op)(x, dim=axis, correction=0)
     if op in _ORDERS:
         return lambda x: torch.linalg.vector_norm(x, _ORDERS[op], dim=axis)
-    if op == "dot":
-        return torch.dot if problem.layout == "flat" else lambda x, y: torch.linalg.vecdot(x, y, dim=axis)
+    composite: dict[str, Call] = {
+        "dot": torch.dot if problem.layout == "flat" else lambda x, y: torch.linalg.vecdot(x, y, dim=axis)
+    }
+    if op in composite:
+        return composite[op]
     raise BackendMissing(f"torch has no {op}")

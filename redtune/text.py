@@ -84,7 +84,6 @@ class Operand:
     """One array that is read in step with the others: its C types and how an element becomes a value."""
 
     name: str
-    dtype: str
     element_type: str
     raw_type: str
     raw_words: int
@@ -98,7 +97,6 @@ class Text:
     """What the templates may read as `plan`."""
 
     dialect: str
-    arch: str
     layout: str
     main: str
     before: str
@@ -116,16 +114,13 @@ class Text:
     operands: tuple[Operand, ...]
     real_type: str
     parts: int
-    result_type: str
     result_part_type: str
     result_dtype: str
     out_type: str
     store: str
     narrows: str
     register_dtypes: tuple[str, ...]
-    words_used: tuple[str, ...]
     state: tuple[Field, ...]
-    state_bytes: int
     atomic_type: str
     atomic_bytes: int
     bits_type: str
@@ -158,7 +153,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     if combine.after and split:
         meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes))
     words = _words(dialect, problem.accumulate, device.arch)
-    state, state_bytes = _spell_state(problem, op, dialect, words)
+    state, _ = _spell_state(problem, op, dialect, words)
     part = _part_type(result.name)
     # A float that no register holds is rounded on its way out.
     narrows = part if dtype_named(part).kind == "float" and dtype_named(part).register != part else ""
@@ -166,7 +161,6 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     finish_names = _names(problem, dialect) | {"count": "a.seen" if counts_elements(problem, op) else "n"}
     return Text(
         dialect=dialect.name,
-        arch=device.arch,
         layout=problem.layout,
         main=names.main,
         before=names.before,
@@ -188,16 +182,13 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         operands=tuple(_operand(name, problem, config, dialect) for name in operands_of(problem)),
         real_type=dialect.types[problem.accumulate],
         parts=dtype_named(problem.dtype).parts,
-        result_type=dialect.types[part] if result.parts == 1 else "",
         result_part_type=dialect.types[part],
         result_dtype=result.name,
         out_type="result_t" if output == "value" else "State",
         store="finish" if output == "value" else "",
         narrows=narrows,
         register_dtypes=tuple(sorted({problem.accumulate, *(f.dtype for f in state)})),
-        words_used=tuple(sorted(_calls(op))),
         state=state,
-        state_bytes=state_bytes,
         atomic_type=dialect.types[atomic],
         atomic_bytes=dtype_named(atomic).bytes,
         bits_type=dialect.types["uint32" if dtype_named(atomic).bytes == 4 else "uint64"],
@@ -226,11 +217,6 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
 
 def _texts(state: tuple[Field, ...], op: Operator, words: dict[str, str]) -> list[str]:
     return [field.merge for field in state] + [spell(let.text, words, {}) for let in op.lets]
-
-
-def _calls(op: Operator) -> set[str]:
-    texts = (*op.lift, *op.merge, *op.finish, *(let.text for let in op.lets))
-    return {word for word in ("sqrt", "exp", "log", "absolute") if any(f"{word}(" in text for text in texts)}
 
 
 def _words(dialect: Dialect, accumulate: str, arch: str) -> dict[str, str]:
@@ -327,7 +313,6 @@ def _operand(name: str, problem: Problem, config: Config, dialect: Dialect) -> O
     load = config.vector * dtype.bytes
     return Operand(
         name=name,
-        dtype=dtype.name,
         element_type=dialect.types[dtype.register if dtype.parts > 1 else dtype.name],
         raw_type=dialect.raw[load],
         raw_words=_RAW_WORDS[load],

@@ -216,7 +216,11 @@ class Station:
 
         axis = tuple(job["axis"]) if isinstance(job["axis"], list) else job["axis"]
         device = self.opened.device
-        return {"result": reduce_axes(device, job["path"], job["op"], axis, job["keepdims"], job["custom"])}
+        return {
+            "result": reduce_axes(
+                self.opened.session, device, job["path"], job["op"], axis, job["keepdims"], job["custom"]
+            )
+        }
 
     def reduce(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces a .npy file in chunks with a kernel that leaves its state."""

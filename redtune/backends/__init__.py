@@ -48,6 +48,10 @@ class Session(Protocol):
         """A buffer on the device with the bytes of `host`; a device that shares memory with the host may borrow it."""
         ...
 
+    def array(self, host: np.ndarray[Any, Any]) -> Any:
+        """The elements as an array that `redtune.reduce` takes on this device."""
+        ...
+
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
         """Overwrites the first bytes of a buffer."""
         ...

@@ -241,6 +241,11 @@ class CudaSession:
         self.write(buffer, host)
         return buffer
 
+    def array(self, host: np.ndarray[Any, Any]) -> Any:
+        import numpy as np
+
+        return self.cupy.asarray(np.ascontiguousarray(host, host.dtype.newbyteorder("=")))
+
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
         import numpy as np
 

@@ -319,6 +319,9 @@ class OpenclSession:
         how = flags.USE_HOST_PTR if self.shares_memory else flags.COPY_HOST_PTR
         return self.cl.Buffer(self.context, flags.READ_WRITE | how, hostbuf=np.require(host, requirements=["C", "W"]))
 
+    def array(self, host: np.ndarray[Any, Any]) -> Any:
+        return host
+
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
         self.cl.enqueue_copy(self.queue, buffer, host, is_blocking=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from redtune.operators import OPERATORS
 from tests.need import need
 
 ROOT = Path(__file__).parents[2]
@@ -151,6 +152,137 @@ def test_run_equals_numpy(kind: str, cache: Path, tmp_path: Path) -> None:
     document = json.loads(out)
     assert document["value"] == getattr(np, op)(values).item()
     assert document["n"] == values.size
+
+
+def normal(n: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return np.random.default_rng(2).normal(3.0, 2.0, n).astype(dtype)
+
+
+def holes() -> np.ndarray[Any, Any]:
+    values = normal(300_001)
+    values[::7] = np.nan
+    return values
+
+
+def whole(dtype: str) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(3).integers(0, 100, 500_003).astype(dtype)
+
+
+def parts(dtype: str) -> np.ndarray[Any, Any]:
+    return (whole("int8") - 1j * whole("int8")[::-1]).astype(dtype)
+
+
+def pair(value: complex) -> list[float]:
+    return [value.real, value.imag]
+
+
+REST: dict[str, tuple[Callable[[], np.ndarray[Any, Any]], Callable[[Any], Any]]] = {
+    "mean": (lambda: whole("int16"), lambda x: x.mean()),
+    "var": (lambda: normal(1_000_003), lambda x: x.astype(np.float64).var()),
+    "std": (lambda: normal(100_003, "float64"), lambda x: x.std()),
+    "norm_l1": (lambda: normal(100_003), lambda x: abs(x.astype(np.float64)).sum()),
+    "norm_l2": (lambda: normal(100_003) * np.float32(1e30), lambda x: np.sqrt((x.astype(np.float64) ** 2).sum())),
+    "norm_inf": (lambda: normal(100_003), lambda x: abs(x).max()),
+    "sumsq": (lambda: whole("int32"), lambda x: (x.astype(np.int64) ** 2).sum()),
+    "logsumexp": (lambda: normal(100_003), lambda x: np.log(np.exp(x.astype(np.float64)).sum())),
+    "count_nonzero": (lambda: whole("uint8"), np.count_nonzero),
+    "any": (lambda: whole("int8") > 98, np.any),
+    "all": (lambda: whole("int8") < 99, np.all),
+    "bitwise_and": (lambda: whole("uint32") | np.uint32(0x81), np.bitwise_and.reduce),
+    "bitwise_or": (lambda: whole("uint16"), np.bitwise_or.reduce),
+    "bitwise_xor": (lambda: whole("uint64"), np.bitwise_xor.reduce),
+    "nansum": (holes, lambda x: np.nansum(x.astype(np.float64))),
+    "nanmax": (holes, np.nanmax),
+    "nanmin": (holes, np.nanmin),
+    "prod": (lambda: whole("int64") | 1, lambda x: x.prod()),
+    "sum": (lambda: parts("complex64"), lambda x: pair(x.astype(np.complex128).sum())),
+    "argmin": (lambda: whole("int16"), np.argmin),
+    "max": (lambda: whole("int8"), np.max),
+    "min": (lambda: whole("uint8"), np.min),
+    "argmax": (lambda: normal(90_001, "float64"), np.argmax),
+}
+
+
+def test_run_has_every_operator_of_one_array(cache: Path, tmp_path: Path) -> None:
+    assert set(REST) == {name for name, op in OPERATORS.items() if op.inputs == 1}
+
+
+@pytest.mark.parametrize("op", REST)
+def test_run_of_every_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
+    make, right = REST[op]
+    values = make()
+    np.save(tmp_path / "x.npy", values)
+    out, _ = redtune(cache, "run", str(tmp_path / "x.npy"), "--op", op, "--backend", "opencl", "--json")
+    with np.errstate(over="ignore"):
+        wanted = right(values)
+    wanted = wanted if isinstance(wanted, list) else wanted.item() if hasattr(wanted, "item") else wanted
+    value = json.loads(out)["value"]
+    assert value == (wanted if isinstance(wanted, (int, bool)) else pytest.approx(wanted, rel=1e-6))
+
+
+AXES = {
+    "rows": ((300, 700), "1"),
+    "columns": ((300, 700), "0"),
+    "the middle": ((7, 90, 41), "1"),
+    "two": ((5, 60, 70), "0,1"),
+}
+
+
+@pytest.mark.parametrize("which", AXES)
+def test_run_of_some_axes_equals_numpy(which: str, cache: Path, tmp_path: Path) -> None:
+    shape, axis = AXES[which]
+    values = np.random.default_rng(4).integers(-128, 128, shape).astype(np.int8)
+    np.save(tmp_path / "x.npy", values)
+    given = ("--op", "sum", "--axis", axis, "--backend", "opencl", "--json", "--out", str(tmp_path / "out.npy"))
+    document = json.loads(redtune(cache, "run", str(tmp_path / "x.npy"), *given)[0])
+    right = values.sum(axis=tuple(map(int, axis.split(","))))
+    assert document["value"] == right.tolist()
+    assert document["shape"] == list(right.shape)
+    found = np.load(tmp_path / "out.npy")
+    assert found.dtype == right.dtype
+    assert (found == right).all()
+
+
+@pytest.mark.parametrize(("axis", "kind"), [("1", "rows"), ("0", "columns")])
+def test_what_a_search_of_a_shape_finds_is_what_runs(axis: str, kind: str, cache: Path, tmp_path: Path) -> None:
+    given = ("--op", "max", "--dtype", "int16", "--shape", "300x700", "--axis", axis, "--backend", "opencl")
+    out, err = redtune(cache, "search", *given, "--trials", "3", "--json")
+    document = json.loads(out)
+    assert err == ""
+    assert document["is_saved"]
+    problem = document["problem"]
+    sizes = {"rows": (300, 700, 1), "columns": (1, 300, 700)}[kind]
+    assert (problem["outer"], problem["n"], problem["inner"]) == sizes
+    assert document["best"]["baseline"].startswith("numpy")
+    values = np.random.default_rng(5).integers(-9999, 9999, (300, 700)).astype(np.int16)
+    np.save(tmp_path / "x.npy", values)
+    out, _ = redtune(
+        cache, "run", str(tmp_path / "x.npy"), "--op", "max", "--axis", axis, "--backend", "opencl", "--json"
+    )
+    document = json.loads(out)
+    assert document["value"] == values.max(axis=int(axis)).tolist()
+    assert document["origin"] == "tuned here"
+
+
+def test_searches_of_operators_that_numpy_calls_otherwise_end_well(cache: Path) -> None:
+    ops = ["sumsq", "norm_l2", "dot", "logsumexp", "count_nonzero", "bitwise_xor"]
+    given = (
+        "--ops",
+        ",".join(ops),
+        "--dtype",
+        "int32",
+        "--n",
+        "2**14",
+        "--trials",
+        "1",
+        "--backend",
+        "opencl",
+        "--json",
+    )
+    document = json.loads(redtune(cache, "search", *given)[0])
+    found = document["searches"]
+    assert [row["problem"]["op"] for row in found] == ops
+    assert all(row["is_saved"] and row["best"]["baseline"].startswith("numpy") for row in found)
 
 
 def test_run_prints_the_value_alone(cache: Path, tmp_path: Path, found: tuple[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.evaluation import numpy_fold, numpy_identity, numpy_lift, numpy_merge
 from redtune.expressions import ARITY, parse
+from redtune.laws import broken_law
 from redtune.operators import NO_INDEX, OPERATORS, WHOLE, Operator
 from redtune.references import Depths
 from tests.text.kernels import ARCHS, target
@@ -517,6 +518,13 @@ def test_the_examples_keep_the_laws(name: str, dtype: str) -> None:
     check_laws(load_operators(str(EXAMPLES))[name], dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8", "bool"])
+def test_redtunes_own_operators_keep_the_laws_as_they_are_tested_here(dtype: str) -> None:
+    kind = DTYPES[dtype]
+    entries = [op for op in OPERATORS.values() if kind.kind in op.accepts]
+    assert {op.name: broken_law(op, kind) for op in entries} == {op.name: "" for op in entries}
+
+
 DERIVED = [
     ("sum", "x * x", "sqrt(a)"),
     ("max", "absolute(x)", None),
@@ -749,6 +757,7 @@ def test_types_of_derived_operators(
     assert (op.accumulates, op.result) == (accumulates, result)
     np.testing.assert_equal(op.empty, empty)
     assert (op.name, op.exact, op.state) == (f"{base}_custom", OPERATORS[base].exact, OPERATORS[base].state)
+    assert (op.seeds, op.on_complex, op.native) == (False, None, OPERATORS[base].native)
     assert (op.merge, op.identity, op.lets) == (OPERATORS[base].merge, OPERATORS[base].identity, OPERATORS[base].lets)
 
 
@@ -847,6 +856,18 @@ def test_folding_in_blocks_is_folding(base: str, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_allclose(got[name], values, rtol=1e-12)
 
 
+def test_folding_keeps_the_types_of_a_state() -> None:
+    x = np.array([[1, 2, 3]], "int32")
+    for spec in (
+        single("a.v + b.v", kind="sum"),
+        single("larger(a.v, b.v)", "lowest"),
+        single("b.v + a.v", kind="sum"),
+    ):
+        op = made(spec)
+        one = numpy_lift(op, "int32", x, np.arange(3))
+        assert measured.fold(op, "int32", [x])["v"].dtype == one["v"].dtype
+
+
 def test_no_elements_have_the_state_of_none() -> None:
     assert measured.fold(made(RANGE), "float32", [np.zeros((2, 0), "float32")])["low"].tolist() == [np.inf, np.inf]
 
@@ -901,6 +922,8 @@ def test_a_tolerance_in_float64_allows_for_the_references_own_rounding(n: int) -
     assert error.any()
     assert (error <= bound).all()
     assert bound.max() < 1e-11
+    by_u = [op.tolerance.bound(op.tolerance.measures(x), Depths(4, 4), u) / u for u in (2.0**-53, 2.0**-24)]  # type: ignore[union-attr]
+    assert np.median(by_u[0] / by_u[1]) > 1.1
 
 
 def test_sums_keep_what_they_lose_so_their_tolerance_goes_by_the_chain() -> None:
@@ -968,6 +991,93 @@ def test_references_are_the_folds_of_evaluation(map_: str, values: list[int]) ->
     x = np.array(values, "float32")
     state = numpy_fold(op, "float64", [x])
     assert op.reference(x) == state["total"]
+
+
+# --- anything at all --------------------------------------------------------------------------------------------------
+
+TOKENS = ["x", "y", "i", "a.v", "b.v", "t", "count", "0", "1", "2.5", "lowest", "no_index", "a", "q", "1e999", "9" * 30]
+TOKENS += [
+    "+",
+    "-",
+    "*",
+    "/",
+    "&",
+    "|",
+    "<",
+    "==",
+    "**",
+    "(",
+    ")",
+    ",",
+    "pick(",
+    "larger(",
+    "sqrt(",
+    "exp(",
+    "real(",
+    ".",
+]
+SOUP = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=8).map(" ".join)
+TERMS = st.recursive(
+    st.sampled_from(TOKENS[:12]),
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "&", "<", "=="]), inner)
+        | st.builds("{}({})".format, st.sampled_from(["sqrt", "exp", "log", "real", "absolute", "-"]), inner)
+        | st.builds("pick({}, {}, {})".format, inner, inner, inner)
+    ),
+    max_leaves=5,
+)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3)
+ANYTHING = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(PLAIN, inner, max_size=2), max_leaves=4
+)
+FUZZ = settings(max_examples=150, deadline=None, derandomize=True)
+
+
+def sentence_of(call: Callable[[], object]) -> str:
+    """What a call is refused for, or nothing: any other exception is a fault."""
+    try:
+        call()
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def check_any(spec: Any) -> None:
+    """A definition is taken, or refused in one line, whatever it is; and so is each dtype."""
+    sentence = sentence_of(lambda: define("mine", spec))
+    assert "\n" not in sentence
+    if sentence:
+        return
+    text = define("mine", spec)
+    read_custom(text)
+    for dtype in ("float32", "int32", "uint8"):
+        assert "\n" not in sentence_of(lambda dtype=dtype: check_laws(text, dtype))  # type: ignore[misc]
+
+
+@FUZZ
+@given(
+    st.sampled_from(
+        [*single("a.v + b.v"), "meaning", "exact", "empty", "accumulates", "result", "inputs", "lets", "from"]
+    ),
+    ANYTHING,
+)
+def test_any_value_is_taken_or_refused(key: str, value: Any) -> None:
+    check_any({**single("a.v + b.v"), key: value})
+    check_any({"from": "sum", "map": "x", key: value})
+
+
+@FUZZ
+@given(
+    st.sampled_from(["identity", "lift", "merge", "finish", "map"]),
+    SOUP | TERMS,
+    st.sampled_from(["register", "float"]),
+)
+def test_any_expression_is_taken_or_refused(key: str, text: str, accumulates: str) -> None:
+    if key != "map":
+        value = text if key == "finish" else {"v": text}
+        check_any({**single("a.v + b.v", accumulates=accumulates), key: value})
+    for base in ("sum", "argmax") if key in ("finish", "map") else ():
+        check_any({"from": base, key: text})
 
 
 # --- the language -----------------------------------------------------------------------------------------------------

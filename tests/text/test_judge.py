@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+import redtune.data
+import redtune.judge
+import redtune.windows
 from redtune.config import Config, team_of
 from redtune.data import full_size
 from redtune.dtypes import dtype_named
@@ -21,6 +24,16 @@ from tests.text.folds import Array
 from tests.text.kernels import config, problem, target
 
 ON = target("cuda", compute_units=4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_arrays() -> Iterator[None]:
+    """Small tiles need no more, and a judge of every kind stays at hand."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (redtune.data, redtune.windows, redtune.judge):
+            patch.setattr(module, "WINDOW", 1 << 14)
+        patch.setattr(redtune.judge, "RANDOM_N", 1 << 14)
+        yield
 
 
 def tile_of(c: Config) -> int:
