@@ -113,7 +113,9 @@ def nan_extreme(name: str, fill: float) -> Reference:
 def mean(values: Any) -> Any:
     """The sum over the number of elements; of complex numbers part by part, as dividing by a complex number would make
     NaN of infinities."""
-    found = total(real(values))
+    import numpy as np
+
+    found = np.array(total(real(values)))
     if found.dtype.kind == "c":
         found.real, found.imag = found.real / values.shape[-1], found.imag / values.shape[-1]
         return found

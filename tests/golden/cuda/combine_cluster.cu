@@ -239,5 +239,4 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
             }
         }
     }
-
 }

@@ -254,7 +254,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
             }
         }
         cluster_barrier();  // the first block has read what the others left
-
         __syncthreads();  // shared memory is free for the next group
     }
 }
