@@ -67,7 +67,10 @@ def numpy_lift(op: Operator, accumulate: str, x: Any, i: Any, y: Any = None) -> 
             return {"re": values.real.astype(accumulate), "im": values.imag.astype(accumulate)}
         return values.astype(accumulate)
 
-    return _fields(op, op.lift, accumulate, {"x": loaded(x), "y": loaded(y), "i": i})
+    import numpy as np
+
+    state = _fields(op, op.lift, accumulate, {"x": loaded(x), "y": loaded(y), "i": i})
+    return {field: np.broadcast_to(values, np.shape(x)) for field, values in state.items()}
 
 
 def numpy_merge(op: Operator, accumulate: str, a: State, b: State) -> State:

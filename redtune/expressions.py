@@ -77,11 +77,24 @@ def _check(node: ast.expr, text: str) -> None:
 
 def names_in(text: str) -> set[str]:
     """The names an expression reads, a field as `a.total`."""
+    tree = parse(text)
+    records = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return {
         ast.unparse(node)
-        for node in ast.walk(parse(text))
-        if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id not in ARITY)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        or (isinstance(node, ast.Name) and node.id not in ARITY and id(node) not in records)
     }
+
+
+def needs_sign(text: str) -> bool:
+    """Whether the value depends on more than the bits of its numbers: on an order, a sign or a quotient."""
+    return any(
+        (isinstance(node, ast.Compare) and not isinstance(node.ops[0], (ast.Eq, ast.NotEq)))
+        or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != "pick")
+        for node in ast.walk(parse(text))
+    )
 
 
 def addends(text: str) -> tuple[str, ...]:

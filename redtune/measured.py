@@ -138,7 +138,10 @@ def _merged(op: Operator, accumulate: str, state: State) -> State:
         rows = zip(state.items(), op.merge, strict=True)
         with np.errstate(all="ignore"):
             return {
-                name: getattr(np, calls[merge]).reduce(values, axis=-1, dtype=values.dtype, keepdims=True)
+                # Neighbours in memory: only those are added up in pairs, and not one after the other.
+                name: getattr(np, calls[merge]).reduce(
+                    np.ascontiguousarray(values), axis=-1, dtype=values.dtype, keepdims=True
+                )
                 for (name, values), merge in rows
             }
     n = next(iter(state.values())).shape[-1]
@@ -255,7 +258,8 @@ def _bound(op: Operator, losses: tuple[Rounding | None, ...], measure: _Measure,
     import numpy as np
 
     off = {name: np.zeros_like(measure.spread) for name in next(iter(measure.moves.values()), {})}
-    own = math.ceil(math.log2(max(2, measure.count))) if u <= DTYPES["float64"].u else 0  # the reference rounds as well
+    # In float64 the reference rounds as well: in runs of sixteen additions, then pair by pair.
+    own = 16 + math.ceil(math.log2(max(2, measure.count))) if u <= DTYPES["float64"].u else 0
     for (name, _), loss in zip(op.state, losses, strict=True):
         if loss is None:
             continue

@@ -8,7 +8,7 @@ from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of
 from redtune.dialect import Dialect, c_limits, c_words
 from redtune.dtypes import UNSIGNED, dtype_named
-from redtune.expressions import addends, names_in, renamed, spell
+from redtune.expressions import addends, names_in, needs_sign, renamed, spell
 from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
 from redtune.plan import (
     LOST,
@@ -256,9 +256,10 @@ def _spell_state(
     spelled = []
     for slot in slots:
         identity, lift, merge = written.get(slot.name, ("0", "0", "0"))
-        type_, wraps = dialect.types[slot.dtype], slot.dtype == UNSIGNED.get(problem.accumulate)
-        # Unsigned arithmetic wraps around where signed arithmetic would be undefined.
-        unsigned = {n: f"({type_}){n}" for n in ("x", "y")} if wraps else {}
+        type_ = dialect.types[slot.dtype]
+        wraps = slot.kind in ("sum", "wrapping") and slot.dtype == UNSIGNED.get(problem.accumulate)
+        # Unsigned arithmetic wraps around where signed arithmetic would be undefined; an order needs the sign.
+        unsigned = {n: f"({type_}){n}" for n in ("x", "y")} if wraps and not needs_sign(lift) else {}
         lift = spell(lift, words, names | unsigned)
         is_cast = slot.dtype != problem.accumulate or wraps
         spelled.append(

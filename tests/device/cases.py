@@ -171,7 +171,8 @@ def initial_of(problem: Problem, op: Operator, dtype: Dtype, rng: np.random.Gene
     high = dtype.limits[1] if dtype.kind not in ("float", "complex") else 1000
     low = dtype.limits[0] if dtype.kind not in ("float", "complex") else -1000
     small = 1 if dtype.kind in ("bool", "uint") else -1
-    return np.dtype(problem.accumulate).type(rng.choice(np.array([high, low, small, 1], dtype=object)))
+    chosen = (high, low, small, 1)[rng.integers(4)]
+    return np.array([chosen]).astype(problem.accumulate)[0]  # what is negative wraps around in an unsigned sum
 
 
 # --- right answers ----------------------------------------------------------------------------------------------------

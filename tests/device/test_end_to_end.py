@@ -86,10 +86,11 @@ def test_a_second_search_starts_from_what_is_stored_and_says_so(cache: Path, fou
 
 
 def test_show_lists_the_entry_with_its_evidence(cache: Path, found: tuple[str, str]) -> None:
-    best = json.loads(found[0])["best"]
+    document = json.loads(found[0])
+    best = document["best"]
     out, _ = redtune(cache, "show", "--op", "max")
     assert "1048576" in out
-    assert "6 trials, cold" in " ".join(out.split())
+    assert f"{document['trials']} trials, cold" in " ".join(out.split())
     (shown,) = json.loads(redtune(cache, "show", "--json")[0])["tuned"]
     assert shown["from"] == "here"
     assert (shown["problem"], shown["device"]) == (best["problem"], best["device"])
@@ -196,15 +197,11 @@ REST: dict[str, tuple[Callable[[], np.ndarray[Any, Any]], Callable[[Any], Any]]]
     "nanmin": (holes, np.nanmin),
     "prod": (lambda: whole("int64") | 1, lambda x: x.prod()),
     "sum": (lambda: parts("complex64"), lambda x: pair(x.astype(np.complex128).sum())),
-    "argmin": (lambda: whole("int16"), np.argmin),
-    "max": (lambda: whole("int8"), np.max),
-    "min": (lambda: whole("uint8"), np.min),
-    "argmax": (lambda: normal(90_001, "float64"), np.argmax),
 }
 
 
-def test_run_has_every_operator_of_one_array(cache: Path, tmp_path: Path) -> None:
-    assert set(REST) == {name for name, op in OPERATORS.items() if op.inputs == 1}
+def test_run_has_every_operator_of_one_array() -> None:
+    assert set(REST) | {op for op, _ in FILES.values()} == {name for name, op in OPERATORS.items() if op.inputs == 1}
 
 
 @pytest.mark.parametrize("op", REST)
@@ -265,7 +262,7 @@ def test_what_a_search_of_a_shape_finds_is_what_runs(axis: str, kind: str, cache
 
 
 def test_searches_of_operators_that_numpy_calls_otherwise_end_well(cache: Path) -> None:
-    ops = ["sumsq", "norm_l2", "dot", "logsumexp", "count_nonzero", "bitwise_xor"]
+    ops = ["norm_l2", "dot"]
     given = (
         "--ops",
         ",".join(ops),
@@ -279,7 +276,7 @@ def test_searches_of_operators_that_numpy_calls_otherwise_end_well(cache: Path) 
         "opencl",
         "--json",
     )
-    document = json.loads(redtune(cache, "search", *given)[0])
+    document = json.loads(redtune(cache, "search", *given, "--json")[0])
     found = document["searches"]
     assert [row["problem"]["op"] for row in found] == ops
     assert all(row["is_saved"] and row["best"]["baseline"].startswith("numpy") for row in found)

@@ -835,6 +835,15 @@ def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch, name: str, s
             np.testing.assert_allclose(values, moved[field][other], rtol=1e-5)
 
 
+def test_columns_are_added_up_as_carefully_as_rows() -> None:
+    op = read_custom(derived("sum", "x / 3", None))
+    x = np.random.default_rng(0).random((40, 5000))
+    np.testing.assert_array_equal(op.reference(np.asfortranarray(x)), op.reference(x))
+    error = np.abs(op.reference(x.T) - (x.T.astype(np.longdouble) / 3).sum(-1)).astype("float64")
+    bound = op.tolerance.bound(op.tolerance.measures(x.T), Depths(1, 1), 2.0**-53)  # type: ignore[union-attr]
+    assert (error <= bound).all()
+
+
 def test_indices_count_through_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     op = read_custom(derived("argmax", "x * 2", None))
     x = np.zeros((2, 500), "float32")
