@@ -9,7 +9,7 @@ from redtune.config import WHOLE_BLOCK, Config, settled
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
-from redtune.refusals import refusals
+from redtune.refusals import is_legal, refusals
 from redtune.types import Device, Problem
 
 
@@ -25,7 +25,7 @@ def default_config(problem: Problem, dialect: Dialect, device: Device) -> Config
 def starting_points(problem: Problem, dialect: Dialect, device: Device) -> list[Config]:
     """The legal ones among the shapes, in their order."""
     configs = [settled(replace(Config(), **values)) for values in _shapes(problem, device)]
-    return [config for config in configs if not refusals(config, problem, dialect, device)]
+    return [config for config in configs if is_legal(config, problem, dialect, device)]
 
 
 def _shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:

@@ -119,6 +119,15 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> M
     return Meet(name, block, team, tails, joins, block // lanes, halvings(lanes), halvings(tails), (), ())
 
 
+def meets_of(problem: Problem, config: Config, dialect: Dialect, device: Device) -> tuple[Meet, ...]:
+    """The meetings of a kernel: of the threads that share a result, and of the blocks' states in a second pass."""
+    lanes = lanes_of(config, dialect, device)
+    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes)]
+    if COMBINES[config.combine].after and is_split(problem, config):
+        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes))
+    return tuple(meets)
+
+
 def is_split(problem: Problem, config: Config) -> bool:
     """Whether several blocks share a result, as far as the kernel is concerned."""
     return problem.layout == "flat" or config.split > 1
@@ -168,14 +177,12 @@ def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device
     per_cluster = config.cluster if split and is_read("cluster", config) else 1
     _, state_bytes = state_layout(problem)
     partials = problem.results * max(1, parts // per_cluster) if combine.partials and split else 0
-    lanes = lanes_of(config, dialect, device)
-    lds_bytes = state_bytes * make_meet("", config.block, team, config, lanes).slots
+    first, *others = meets_of(problem, config, dialect, device)
+    lds_bytes = state_bytes * first.slots
     if split:
         ranks = per_cluster if is_read("cluster", config) else 0
         lds_bytes += state_bytes * ranks + (4 if combine.counter else 0)
-    if split and combine.after:
-        second = make_meet("", config.second_block, config.second_block, config, lanes)
-        lds_bytes = max(lds_bytes, state_bytes * second.slots)
+    lds_bytes = max(lds_bytes, *(state_bytes * meet.slots for meet in others), 0)
     return Plan(
         tile=tile,
         blocks=blocks,

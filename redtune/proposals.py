@@ -211,7 +211,7 @@ class Proposals:
         """The legal and unmeasured ones among `configs`, each once, in their order."""
         fresh = []
         for config in dict.fromkeys(configs):
-            if config not in self.known and self.parameters(config) is not None and not self.space.refusals(config):
+            if config not in self.known and self.parameters(config) is not None and self.space.allows(config):
                 fresh.append(config)
         return fresh
 

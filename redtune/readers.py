@@ -8,7 +8,7 @@ from typing import Any
 
 from redtune.config import Config, settled
 from redtune.dialect import Dialect
-from redtune.refusals import refusals
+from redtune.refusals import is_legal
 from redtune.render import render
 from redtune.types import Device, Kernel, Problem
 
@@ -19,7 +19,7 @@ def reading_kernels(device: Device, dialect: Dialect, data_bytes: int) -> Iterat
     for shape in _shapes(device):
         for exchange in ("shuffle", "lds"):
             config = settled(replace(Config(combine="two_pass"), exchange=exchange, **shape))
-            if not refusals(config, problem, dialect, device):
+            if is_legal(config, problem, dialect, device):
                 yield render(problem, config, dialect, device)
                 break
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from redtune.combine import COMBINES
 from redtune.config import (
@@ -20,12 +23,13 @@ from redtune.config import (
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.operators import keeps_losses, operator_of, result_of
-from redtune.plan import make_plan
+from redtune.plan import lanes_of, make_plan, meets_of
 from redtune.types import Device, Problem
 
 MAX_LOAD_BYTES = 16
-# More blocks than this only cost scratch and a longer last fold: 2^22 partials of 16 bytes are 64 MiB.
-MAX_BLOCKS = 1 << 22
+# More blocks than this only cost scratch and a longer last fold: 2^22 partials of 16 bytes are 64 MiB. A grid of HIP
+# holds less than 2^32 threads, and so do so many blocks of 1024.
+MAX_BLOCKS = (1 << 22) - 1
 MAX_SCRATCH_BYTES = 1 << 30
 # Float additions in a row within a tile. With the trees around them, so many keep a sum of positive float32 values
 # within 1e-6 of the exact one; from tile to tile nothing is lost.
@@ -37,6 +41,12 @@ def refusals(config: Config, problem: Problem, dialect: Dialect, device: Device)
     """Every reason against the config, in sentences; empty when it can run."""
     own = list(own_refusals(config))
     return own or list(_refusals(config, problem, dialect, device))
+
+
+def is_legal(config: Config, problem: Problem, dialect: Dialect, device: Device) -> bool:
+    """Whether nothing is against the config; it stops at the first reason, where `refusals` gives all."""
+    reasons = itertools.chain(own_refusals(config), _refusals(config, problem, dialect, device))
+    return next(reasons, None) is None
 
 
 def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> Iterator[str]:
@@ -58,6 +68,8 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
         yield from _flat_refusals(config)
     else:
         yield from _layout_refusals(config, problem)
+    if _is_wave_idle(config, problem, dialect, device):
+        yield f"wave {config.wave} is wider than any team here; leave it at {default_of('wave')}"
     yield from dialect.refusals(config, problem, op, device)
     yield from COMBINES[config.combine].refusals(config, problem, op, device)
     plan = make_plan(problem, config, dialect, device)
@@ -68,6 +80,15 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
     scratch = plan.partials_bytes + plan.counter_bytes
     if scratch > MAX_SCRATCH_BYTES:
         yield f"split {config.split} would leave {scratch / 2**20:.0f} MiB between blocks; at most 1024"
+
+
+def _is_wave_idle(config: Config, problem: Problem, dialect: Dialect, device: Device) -> bool:
+    """Whether the kernel is the one of the default wave: no more lanes issue together, and none of them is used."""
+    if not is_read("wave", config) or config.wave == default_of("wave"):
+        return False
+    plain = replace(config, wave=default_of("wave"))
+    same_lanes = lanes_of(config, dialect, device) == lanes_of(plain, dialect, device)
+    return same_lanes and meets_of(problem, config, dialect, device) == meets_of(problem, plain, dialect, device)
 
 
 def _flat_refusals(config: Config) -> Iterator[str]:
@@ -93,6 +114,8 @@ def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:
         return
     if config.vector > 1:
         yield f"vector {config.vector} needs neighbouring elements, and those of columns are not"
+    if config.hint != default_of("hint"):
+        yield f"hint {config.hint} is for loads of neighbouring elements, and those of columns are not"
     if config.team != 1 and config.exchange != "lds" and team_of(config) != config.block:
         yield f"exchange {config.exchange} needs the threads of a team next to each other; in columns use lds or team 1"
 
@@ -108,19 +131,26 @@ def problem_refusal(problem: Problem, device: Device) -> str:
 def admitted_choices(
     problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value], start: Config
 ) -> dict[str, tuple[Value, ...]]:
-    """The choices of each knob that some legal config uses, found at most two changes away from a legal `start`."""
-    base: dict[str, Value] = {name: getattr(start, name) for name in KNOBS} | dict(fixed)
-    singles = [(name, value) for name in KNOBS if name not in fixed for value in choices(name)]
+    """The choices of each knob that some legal config uses, found from `start` on: one or two changes away from it, or
+    from a legal config that was two changes away, or one change away from any other that was found so."""
+    free = [name for name in KNOBS if name not in fixed]
+    singles = [(name, value) for name in free for value in choices(name)]
 
-    def legal(changes: dict[str, Value]) -> bool:
-        config = settled(Config(**(base | changes)))  # type: ignore[arg-type]
+    def legal(base: Config, changes: dict[str, Any]) -> Config | None:
+        config = settled(replace(base, **changes))
         kept = all(getattr(config, name) == value for name, value in (dict(fixed) | changes).items())
-        return kept and not refusals(config, problem, dialect, device)
+        return config if kept and is_legal(config, problem, dialect, device) else None
 
-    def options(name: str) -> Iterator[Value]:
-        for value in [fixed[name]] if name in fixed else choices(name):
-            others = ((other, change) for other, change in singles if other != name)
-            if name in fixed or legal({name: value}) or any(legal({name: value, o: change}) for o, change in others):
-                yield value
-
-    return {name: tuple(options(name)) for name in KNOBS}
+    starts, found = [(replace(start, **dict[str, Any](fixed)), True)], set[tuple[str, Value]]()
+    for base, is_far in starts:  # grows as it is walked
+        for name, value in singles:
+            if (name, value) in found:
+                continue
+            near = legal(base, {name: value})
+            pairs = ({name: value, other: change} for other, change in singles if is_far and other != name)
+            config = near or next(filter(None, (legal(base, changes) for changes in pairs)), None)
+            if config is not None:
+                found |= {(each, getattr(config, each)) for each in free}
+                starts.append((config, near is None))
+    fits = {name: (value,) for name, value in fixed.items()}
+    return fits | {name: tuple(value for value in choices(name) if (name, value) in found) for name in free}

@@ -13,7 +13,7 @@ from redtune.config import KNOBS, Config, Value, combinations, default_of, is_re
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.errors import UsageError
-from redtune.refusals import admitted_choices, problem_refusal, refusals
+from redtune.refusals import admitted_choices, is_legal, problem_refusal, refusals
 from redtune.types import Device, Problem
 
 # A space with more combinations than this is not counted: walking them all would take longer than a search.
@@ -41,13 +41,18 @@ class Space:
         ]
         return held + refusals(config, self.problem, self.dialect, self.device)
 
+    def allows(self, config: Config) -> bool:
+        """Whether the config can run and has the fixed values."""
+        held = all(getattr(config, name) == value for name, value in self.fixed.items())
+        return held and is_legal(config, self.problem, self.dialect, self.device)
+
     def is_countable(self) -> bool:
         """Whether walking the space in full is worth a thought."""
         return math.prod(len(options) for options in self.admitted.values()) <= COUNTED
 
     def walk(self) -> Iterator[Config]:
         """Every legal config once, in a fixed order."""
-        return (c for c in combinations(self.fixed, self.admitted) if not self.refusals(c))
+        return (c for c in combinations(self.fixed, self.admitted) if self.allows(c))
 
     def is_within(self, budget: int) -> bool:
         """Whether the legal configs are at most `budget`."""
@@ -62,7 +67,7 @@ class Space:
                 is_free = name in self.fixed or is_read(name, so_far)
                 values[name] = rng.choice(self.admitted[name]) if is_free else default_of(name)
             config = Config(**values)  # type: ignore[arg-type]
-            if not self.refusals(config):
+            if self.allows(config):
                 return config
         return None
 

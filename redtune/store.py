@@ -22,7 +22,7 @@ from typing import Any
 from redtune.config import KNOBS, Config, choices
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
-from redtune.refusals import refusals
+from redtune.refusals import is_legal
 from redtune.render import templates_digest, templates_path
 from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_json
 
@@ -200,7 +200,7 @@ def lookup(
     to look for, where that is another one.
     """
     for found in candidates(alike or problem, device, temperature):
-        if not refusals(found.config, problem, dialect, device):
+        if is_legal(found.config, problem, dialect, device):
             return found
     return Found(default_config(problem, dialect, device), "the default, nothing is tuned for this yet")
 

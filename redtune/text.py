@@ -21,7 +21,7 @@ from redtune.plan import (
     is_split,
     lanes_of,
     main_arguments,
-    make_meet,
+    meets_of,
     operands_of,
     state_layout,
 )
@@ -149,9 +149,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     op, combine, split = operator_of(problem), COMBINES[config.combine], is_split(problem, config)
     result = dtype_named(result_of(problem))
     names, lanes = entry_names(problem, config), lanes_of(config, dialect, device)
-    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes)]
-    if combine.after and split:
-        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes))
+    meets = meets_of(problem, config, dialect, device)
     words = _words(dialect, problem.accumulate, device.arch)
     state, _ = _spell_state(problem, op, dialect, words)
     part = _part_type(result.name)
@@ -201,7 +199,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         is_seeded=problem.is_seeded,
         is_split=split,
         uses_index=any("i" in names_in(text) for text in op.lift),
-        meets=tuple(meets),
+        meets=meets,
         team=team_of(config),
         joins=max(meet.joins for meet in meets),
         asks_wave=is_read("wave", config),

@@ -218,6 +218,8 @@ REFUSED = [
     Refused(("split 4", "one thread", "team 1"), {"split": 4, "team": 1}, problem=ROWS),
     Refused(("tree unrolled", "whole block"), {"exchange": "lds", "tree": "unrolled", "team": 8}, problem=ROWS),
     Refused(("vector 2", "columns"), {"vector": 2}, problem=COLUMNS),
+    Refused(("hint streaming", "columns"), {"hint": "streaming"}, problem=COLUMNS),
+    Refused(("wave 64", "team", "32"), {"team": 8, "wave": 64}, problem=ROWS),
     Refused(("exchange shuffle", "columns", "lds"), {"team": 8}, problem=COLUMNS),
     Refused(
         ("cluster", "whole blocks", "team 8", "split 2"),
