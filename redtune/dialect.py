@@ -52,6 +52,7 @@ def c_words(dtype: Dtype) -> dict[str, str]:
         "sqrt": "sqrt({0})",
         "exp": "exp({0})",
         "log": "log({0})",
+        "literal": "{0}f" if dtype.name == "float32" else "{0}",
     }
     if dtype.kind == "float":
         words |= {

@@ -119,7 +119,8 @@ def renamed(text: str, fields: Mapping[str, str]) -> str:
 
 
 def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The expression in a C-family dialect: `words` holds a format string each, `names` what to write for a name."""
+    """The expression in a C-family dialect: `words` holds a format string each, and one for a number with a point under
+    "literal"; `names` what to write for a name."""
 
     def write(node: ast.expr, inner: bool = True) -> str:
         match node:
@@ -127,14 +128,16 @@ def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
                 return names.get(name, name)
             case ast.Attribute(ast.Name(record), field):
                 return f"{record}.{field}"
+            case ast.Constant(float(value)):
+                return words["literal"].format(repr(value))
             case ast.Constant(value):
-                return str(int(value)) if isinstance(value, bool) else repr(value)
+                return str(int(value))
             case ast.UnaryOp(_, operand):
                 body = f"-{write(operand)}"
             case ast.Call(ast.Name(word), args):
-                # Arguments that are not plain stand in brackets already, so the formats can repeat them as they are.
-                body = words[word].format(*(write(arg) for arg in args))
-                is_call = re.fullmatch(r"\w+\([^()]*\)", words[word])
+                # Arguments that are not plain stand in brackets, so that formats other than calls can repeat them.
+                is_call = bool(re.fullmatch(r"\w+\([^()]*\)", words[word]))
+                body = words[word].format(*(write(arg, inner=not is_call) for arg in args))
                 return f"({body})" if inner and not is_call else body
             case ast.BinOp(left, op, right):
                 body = f"{write(left)} {BINARY[type(op)]} {write(right)}"

@@ -46,7 +46,8 @@ class Operator:
     `accumulates`: in the narrowest register, in numpy's type for sums, or in a float as numpy's mean does. `result` is
     the type of the result by numpy's rule. `finish` may read `count` (how many elements) and `ddof`. `reference` gives
     the right answers for decoded numpy values (see redtune.references), `tolerance` how far a float result may be from
-    them; `empty` what a reduction of nothing gives, None where numpy raises. `seeds` says that `initial` has a meaning.
+    them; `empty` what a reduction of nothing gives, None where numpy raises. `seeds` says that `initial` has a meaning,
+    `seed` how it becomes a state where it does not as an element does.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Operator:
     accepts: tuple[str, ...] = REAL
     inputs: int = 1
     seeds: bool = False
+    seed: tuple[str, ...] = ()
     on_complex: Operator | None = None
 
 
@@ -374,6 +376,7 @@ OPERATORS = {
             lambda v: right.total(right.without_nan(v)),
             right.NAN_SUM,
             seeds=True,
+            seed=("x",),  # to numpy it is a value beside the elements: NaN stays one
         ),
         _truth("any", "whether any element is not zero; NaN is not", "0", "|", lambda v: (v != 0).any(-1)),
         _truth("all", "whether no element is zero", "1", "&", lambda v: (v != 0).all(-1)),

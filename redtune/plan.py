@@ -10,6 +10,7 @@ from redtune.combine import COMBINES, Combine
 from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
+from redtune.expressions import names_in
 from redtune.operators import Operator, field_type, keeps_losses, operator_of
 from redtune.references import Depths
 from redtune.types import Device, Launch, Problem
@@ -63,7 +64,7 @@ class Plan:
 
 def counts_elements(problem: Problem, op: Operator) -> bool:
     """Whether the state must count its elements: a result needs their number, and it is not the same for every one."""
-    reads = any("count" in text for text in op.finish)
+    reads = any("count" in names_in(text) for text in op.finish)
     return reads and (problem.is_masked or problem.is_ragged)
 
 
@@ -157,9 +158,9 @@ def place_arguments(problem: Problem) -> tuple[str, ...]:
 def finish_arguments(problem: Problem) -> tuple[str, ...]:
     """What the last step reads beside the state: the number of elements, `ddof`, an initial value."""
     op = operator_of(problem)
-    text = " ".join(op.finish)
-    reads_count = "count" in text and not counts_elements(problem, op)
-    return ("n",) * reads_count + ("ddof",) * ("ddof" in text) + ("initial",) * problem.is_seeded
+    read = set[str]().union(*(names_in(text) for text in op.finish))
+    reads_count = "count" in read and not counts_elements(problem, op)
+    return ("n",) * reads_count + ("ddof",) * ("ddof" in read) + ("initial",) * problem.is_seeded
 
 
 def result_sizes(problem: Problem) -> tuple[str, ...]:

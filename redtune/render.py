@@ -18,6 +18,9 @@ from redtune.text import make_text
 from redtune.types import Device, Kernel, Problem
 
 
+WIDTH = 110  # of a list of parameters
+
+
 @functools.cache
 def templates_path() -> Path:
     """Where the templates lie: inside the installed package, or beside it in a checkout."""
@@ -25,9 +28,19 @@ def templates_path() -> Path:
     return inside if inside.is_dir() else inside.parents[1] / "templates"
 
 
+def wrapped(parameters: str) -> str:
+    """A list of parameters in lines that a reader takes in, the later ones indented by four columns."""
+    lines = [""]
+    for parameter in parameters.split(", "):
+        if len(lines[-1]) + len(parameter) > WIDTH:
+            lines.append("")
+        lines[-1] += parameter + ", "
+    return "\n    ".join(line.rstrip() for line in lines).removesuffix(",")
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_path()),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -35,6 +48,8 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["wrapped"] = wrapped
+    return environment
 
 
 @functools.cache

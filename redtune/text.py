@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
 from redtune.combine import COMBINES
@@ -61,6 +62,7 @@ class Field:
     offset: int
     identity: str
     lift: str
+    seed: str
     merge: str
     keeps: str
     addends: tuple[str, str]
@@ -232,9 +234,10 @@ def _narrowed(finish: str, narrows: str, part: str, dialect: Dialect) -> str:
     """A part of the result in its own type."""
     if narrows:
         return f"narrow({finish})"
+    plain = finish if re.fullmatch(r"[\w.]+", finish) else f"({finish})"
     if dtype_named(part).kind == "bool":
-        return f"(result_part_t)(({finish}) != 0)"
-    return f"(result_part_t)({finish})"
+        return f"(result_part_t)({plain} != 0)"
+    return f"(result_part_t){plain}"
 
 
 def _names(problem: Problem, dialect: Dialect) -> dict[str, str]:
@@ -250,6 +253,7 @@ def _spell_state(
     written = {name: (op.identity[k], op.lift[k], op.merge[k]) for k, (name, _) in enumerate(op.state)}
     if counts_elements(problem, op):
         written.setdefault("seen", ("0", "1", "a.seen + b.seen"))
+    seeds = dict(zip((name for name, _ in op.state), op.seed, strict=False))
     kept = {slot.lost_of for slot in slots}
     spelled = []
     for slot in slots:
@@ -268,6 +272,7 @@ def _spell_state(
                 offset=slot.offset,
                 identity=spell(identity, words, names),
                 lift=f"({type_})({lift})" if is_cast and not lift.isdigit() else lift,
+                seed=spell(seeds[slot.name], words, names | {"x": "initial"}) if slot.name in seeds else "",
                 merge=spell(merge, words, names),
                 keeps=slot.name + LOST if slot.name in kept else "",
                 addends=_two_sides(merge, words, names) if slot.name in kept else ("", ""),

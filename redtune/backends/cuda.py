@@ -93,6 +93,8 @@ DIALECT = Dialect(
         ("add", "float32"): "atomicAdd((float *)out, {value})",
         ("add", "float64"): "atomicAdd((double *)out, {value})",
         **{("add", d): "atomicAdd(({type} *)out, {value})" for d in ("uint32", "uint64")},
+        # Adding is the same for both signs, and only that of the unsigned has an instruction.
+        ("add", "int64"): "atomicAdd((unsigned long long *)out, (unsigned long long){value})",
         **{("max", d): "atomicMax(({type} *)out, {value})" for d in _ATOMIC_TYPES},
         **{("min", d): "atomicMin(({type} *)out, {value})" for d in _ATOMIC_TYPES},
         **{

@@ -52,8 +52,8 @@ DIALECT = Dialect(
     nan={"float32": '__builtin_nanf("")', "float64": '__builtin_nan("")'},
     hardware_wave=_hardware_wave,
     refusals=_refusals,
-    # HIP has no max and min on signed 64-bit integers; a loop over compare-and-swap stands in.
-    atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64"},
+    # HIP has none but an addition on signed 64-bit integers; a loop over compare-and-swap stands in.
+    atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64" or key[0] == "add"},
 )
 
 

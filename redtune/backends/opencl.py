@@ -81,6 +81,7 @@ DIALECT = Dialect(
     atomics={
         ("add", "uint32"): "atomic_add((volatile __global uint *)out, {value})",
         ("add", "uint64"): "atom_add((volatile __global ulong *)out, {value})",
+        ("add", "int64"): "atom_add((volatile __global long *)out, {value})",
         **{
             (m, d): f"atomic_{m}((volatile __global {t} *)out, {{value}})"
             for m in ("max", "min")

@@ -398,7 +398,7 @@ def initial_of(head: Head, rng: np.random.Generator) -> Any:
     if DTYPES[head.result or head.dtype].kind == "bool":
         return bool(rng.integers(2))
     if DTYPES[head.result or head.dtype].kind == "float":
-        return float(rng.choice([0.0, 1.0, -2.5, 40.0, 0.25, np.inf, -np.inf]))
+        return float(rng.choice([0.0, 1.0, -2.5, 40.0, 0.25, np.inf, -np.inf, np.nan]))
     is_signed = "uint" not in (head.result or head.dtype)
     return int(rng.choice([0, 1, 5, 100, -7 if is_signed else 7]))
 

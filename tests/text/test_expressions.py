@@ -193,7 +193,7 @@ WORDS = c_words(DTYPES["int32"])
         ("real(a.seen) / b", "((real_t)a.seen) / b"),
         ("real(a + b)", "(real_t)(a + b)"),
         ("sqrt(x) * 2", "sqrt(x) * 2"),
-        ("exp(a.top - b.top)", "exp((a.top - b.top))"),
+        ("exp(a.top - b.top)", "exp(a.top - b.top)"),
         ("log(sqrt(x))", "log(sqrt(x))"),
     ],
 )
@@ -213,6 +213,7 @@ def test_spelling(text: str, spelled: str) -> None:
         ("nan_or_highest", "NAN"),
         ("tiny_scale * x", "0x1p90f * x"),
         ("-x * 2", "(-x) * 2"),
+        ("x * 0.1 + 1e-05", "(x * 0.1f) + 1e-05f"),  # without the f the kernel would compute in double
     ],
 )
 def test_spelling_of_floats(text: str, spelled: str) -> None:
@@ -354,6 +355,6 @@ def test_c_and_numpy_agree_on_corners(dtype: str, c_type: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint64"])
 def test_every_word_has_a_spelling_and_a_meaning(dtype: str) -> None:
-    assert set(c_words(DTYPES[dtype])) == set(ARITY)
+    assert set(c_words(DTYPES[dtype])) == {*ARITY, "literal"}
     for word, arity in ARITY.items():
         evaluate(f"{word}({', '.join(['1'] * arity)})", {})

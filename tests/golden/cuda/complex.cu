@@ -86,6 +86,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.re = p.re;
@@ -117,11 +118,12 @@ static __device__ __forceinline__ State merge(State a, State b) {
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     result_t r;
-    r.re = (result_part_t)(a.re);
-    r.im = (result_part_t)(a.im);
+    r.re = (result_part_t)a.re;
+    r.im = (result_part_t)a.im;
     return r;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
     s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
@@ -162,7 +164,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_complex64(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -87,6 +87,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.re = p.re;
@@ -118,11 +119,12 @@ static __device__ __forceinline__ State merge(State a, State b) {
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     result_t r;
-    r.re = (result_part_t)(a.re);
-    r.im = (result_part_t)(a.im);
+    r.re = (result_part_t)a.re;
+    r.im = (result_part_t)a.im;
     return r;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
     s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
@@ -156,7 +158,9 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, const element_t *__restrict__ other, index_t other_first, index_t other_outer, index_t n, index_t outer, result_t *out, index_t out_outer)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer,
+    const element_t *__restrict__ other, index_t other_first, index_t other_outer, index_t n, index_t outer,
+    result_t *out, index_t out_outer)
 {
     __shared__ State slots[8];
     const int thread = (int)threadIdx.x;
@@ -173,6 +177,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The share of this team.
         const index_t row = is_there ? result : 0;
         const index_t n_here = is_there ? n : 0;

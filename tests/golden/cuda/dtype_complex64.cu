@@ -79,11 +79,12 @@ static __device__ __forceinline__ State merge(State a, State b) {
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     result_t r;
-    r.re = (result_part_t)(a.re);
-    r.im = (result_part_t)(a.im);
+    r.re = (result_part_t)a.re;
+    r.im = (result_part_t)a.im;
     return r;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
     s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
@@ -122,7 +123,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_prod_complex64(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

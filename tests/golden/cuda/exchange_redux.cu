@@ -65,7 +65,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.value);
+    return (result_part_t)a.value;
 }
 
 // All lanes of a hardware wave in one instruction.
@@ -100,7 +100,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_max_int32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -57,6 +57,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -84,11 +85,12 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner, index_t n, index_t outer, index_t inner, result_t *out, index_t out_outer, index_t out_inner)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner,
+    index_t n, index_t outer, index_t inner, result_t *out, index_t out_outer, index_t out_inner)
 {
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
@@ -104,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The column of this thread.
         const index_t o = is_there ? result / inner : 0;
         const index_t c = is_there ? result % inner : 0;

@@ -76,6 +76,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -108,6 +109,7 @@ static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)(a.total / ((real_t)a.seen));
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.seen = __shfl_down_sync(0xffffffffu, s.seen, offset);
@@ -126,7 +128,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32_ragged(
-    const element_t *__restrict__ data, index_t data_first, const index_t *__restrict__ offsets, index_t outer, result_t *out, index_t out_outer)
+    const element_t *__restrict__ data, index_t data_first, const index_t *__restrict__ offsets, index_t outer,
+    result_t *out, index_t out_outer)
 {
     __shared__ State slots[1];
     const int thread = (int)threadIdx.x;
@@ -143,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32_ragged(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The share of this team.
         const index_t start = is_there ? offsets[result] : 0;
         const index_t n = is_there ? offsets[result + 1] - start : 0;

@@ -71,6 +71,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -98,9 +99,10 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
@@ -118,7 +120,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t n, index_t outer, result_t *out, index_t out_outer)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t n, index_t outer,
+    result_t *out, index_t out_outer)
 {
     __shared__ State slots[1];
     const int thread = (int)threadIdx.x;
@@ -135,6 +138,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The share of this team. Loads of VECTOR elements need an aligned address, so the elements before the first one
         //    and those after the last whole tile are folded one by one.
         const index_t row = is_there ? result : 0;

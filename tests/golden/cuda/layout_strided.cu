@@ -61,6 +61,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -88,9 +89,10 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
@@ -129,7 +131,9 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner, index_t n, index_t outer, index_t inner, index_t parts, State *partials, unsigned int *counter, result_t *out, index_t out_outer, index_t out_inner)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner,
+    index_t n, index_t outer, index_t inner, index_t parts, State *partials, unsigned int *counter, result_t *out,
+    index_t out_outer, index_t out_inner)
 {
     __shared__ State slots[8];
     __shared__ int is_last;
@@ -147,6 +151,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The column of this thread.
         const index_t o = is_there ? result / inner : 0;
         const index_t c = is_there ? result % inner : 0;

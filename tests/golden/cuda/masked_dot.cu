@@ -68,6 +68,7 @@ static __device__ __forceinline__ State identity(void) {
     return s;
 }
 
+// The part of no elements.
 static __device__ __forceinline__ Part nothing(void) {
     Part s;
     s.total = 0;
@@ -88,6 +89,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -115,9 +117,10 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
@@ -156,7 +159,9 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_float32(
-    const element_t *__restrict__ data, index_t data_first, const element_t *__restrict__ other, index_t other_first, const mask_t *__restrict__ mask, index_t mask_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, const element_t *__restrict__ other,
+    index_t other_first, const mask_t *__restrict__ mask, index_t mask_first, index_t n, State *partials,
+    unsigned int *counter, result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -84,13 +84,14 @@ static __device__ __forceinline__ Part lift(value_t x) {
 // The state of two sets of elements of one tile together.
 static __device__ __forceinline__ Part fold(Part a, Part b) {
     Part s;
-    const real_t fade = (a.top == b.top) ? 1 : exp((min_nan(a.top, b.top) - max_nan(a.top, b.top)));
+    const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
     const bool rises = a.top < b.top;
     s.top = max_nan(a.top, b.top);
     s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.top = p.top;
@@ -113,7 +114,7 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    const real_t fade = (a.top == b.top) ? 1 : exp((min_nan(a.top, b.top) - max_nan(a.top, b.top)));
+    const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
     const bool rises = a.top < b.top;
     s.top = max_nan(a.top, b.top);
     s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
@@ -125,6 +126,7 @@ static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)(a.top + log(a.total));
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.top = __shfl_down_sync(0xffffffffu, s.top, offset);
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
@@ -164,7 +166,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -83,6 +83,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.seen = p.seen;
@@ -119,6 +120,7 @@ static __device__ __forceinline__ result_t finish(State a, index_t ddof) {
     return (result_part_t)(a.squares / ((real_t)((a.seen > ddof) ? (a.seen - ddof) : 0)));
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.seen = __shfl_down_sync(0xffffffffu, s.seen, offset);
     s.mean = __shfl_down_sync(0xffffffffu, s.mean, offset);
@@ -160,7 +162,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_float32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out, index_t ddof)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out, index_t ddof)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

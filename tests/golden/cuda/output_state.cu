@@ -68,6 +68,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.value = __shfl_down_sync(0xffffffffu, s.value, offset);
     s.index = __shfl_down_sync(0xffffffffu, s.index, offset);
@@ -106,7 +107,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, State *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    State *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -72,6 +72,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -99,9 +100,10 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
@@ -124,7 +126,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t n, index_t outer, index_t parts, State *partials, unsigned int *counter, result_t *out, index_t out_outer)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t n, index_t outer,
+    index_t parts, State *partials, unsigned int *counter, result_t *out, index_t out_outer)
 {
     __shared__ State slots[1];
     __shared__ int is_last;
@@ -142,6 +145,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The share of this team.
         const index_t row = is_there ? result : 0;
         const index_t n_here = is_there ? n : 0;

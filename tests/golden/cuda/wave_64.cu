@@ -70,6 +70,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -97,7 +98,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
 // 2 hardware waves make one tail of 64 lanes; barrier 0 belongs to the whole block.
@@ -105,6 +106,7 @@ static __device__ __forceinline__ void tail_barrier(int tail) {
     asm volatile("bar.sync %0, 64;" : : "r"(tail + 1) : "memory");
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
@@ -152,7 +154,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

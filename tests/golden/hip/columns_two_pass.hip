@@ -61,6 +61,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.total = p.total;
@@ -88,7 +89,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
 // The threads of each team of 8 meet: the state returned to the first one covers them all.
@@ -119,7 +120,9 @@ static __device__ __forceinline__ State meet_second(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
-    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner, index_t n, index_t outer, index_t inner, index_t parts, State *partials, result_t *out, index_t out_outer, index_t out_inner)
+    const element_t *__restrict__ data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner,
+    index_t n, index_t outer, index_t inner, index_t parts, State *partials, result_t *out, index_t out_outer,
+    index_t out_inner)
 {
     __shared__ State slots[128];
 
@@ -137,6 +140,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The column of this thread.
         const index_t o = is_there ? result / inner : 0;
         const index_t c = is_there ? result % inner : 0;
@@ -192,7 +196,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
 
 // The second pass: blocks fold what the redtune_sum_float32_columns launch left, in index order.
 extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_columns_second(
-    const State *partials, index_t parts, index_t outer, index_t inner, result_t *out, index_t out_outer, index_t out_inner)
+    const State *partials, index_t parts, index_t outer, index_t inner, result_t *out, index_t out_outer,
+    index_t out_inner)
 {
     __shared__ State slots[256];
     const int thread = (int)threadIdx.x;

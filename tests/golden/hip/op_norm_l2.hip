@@ -84,6 +84,7 @@ static __device__ __forceinline__ Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.tiny = p.tiny;
@@ -117,9 +118,10 @@ static __device__ __forceinline__ State merge(State a, State b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)((a.huge > 0) ? (sqrt((a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f))) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt((a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f)))));
+    return (result_part_t)((a.huge > 0) ? (sqrt(a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f)) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt(a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f))));
 }
 
+// The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.tiny = __shfl_down(s.tiny, offset, LANES);
     s.ordinary = __shfl_down(s.ordinary, offset, LANES);
@@ -160,7 +162,8 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter, result_t *out)
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
 {
     __shared__ State slots[8];
     __shared__ int is_last;

@@ -61,6 +61,7 @@ static inline Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.total = p.total;
@@ -88,7 +89,7 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
 // The threads of each team of 8 meet: the state returned to the first one covers them all.
@@ -120,7 +121,9 @@ static inline State meet_second(State state, __local State *slots) {
 
 __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_sum_float32_columns(
-    __global const element_t *restrict data, index_t data_first, index_t data_outer, index_t data_n, index_t data_inner, index_t n, index_t outer, index_t inner, index_t parts, __global State *partials, __global result_t *out, index_t out_outer, index_t out_inner)
+    __global const element_t *restrict data, index_t data_first, index_t data_outer, index_t data_n,
+    index_t data_inner, index_t n, index_t outer, index_t inner, index_t parts, __global State *partials,
+    __global result_t *out, index_t out_outer, index_t out_inner)
 {
     __local State slots[128];
 
@@ -138,6 +141,7 @@ __kernel void redtune_sum_float32_columns(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The column of this thread.
         const index_t o = is_there ? result / inner : 0;
         const index_t c = is_there ? result % inner : 0;
@@ -194,7 +198,8 @@ __kernel void redtune_sum_float32_columns(
 // The second pass: blocks fold what the redtune_sum_float32_columns launch left, in index order.
 __attribute__((reqd_work_group_size(SECOND_BLOCK, 1, 1)))
 __kernel void redtune_sum_float32_columns_second(
-    __global const State *partials, index_t parts, index_t outer, index_t inner, __global result_t *out, index_t out_outer, index_t out_inner)
+    __global const State *partials, index_t parts, index_t outer, index_t inner, __global result_t *out,
+    index_t out_outer, index_t out_inner)
 {
     __local State slots[256];
     const int thread = (int)get_local_id(0);

@@ -70,6 +70,7 @@ static inline Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.total = p.total;
@@ -97,9 +98,10 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
     s.total_lost = sub_group_shuffle_down(s.total_lost, (uint)offset);

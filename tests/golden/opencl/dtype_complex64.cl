@@ -79,11 +79,12 @@ static inline State merge(State a, State b) {
 // The result of a state.
 static inline result_t finish(State a) {
     result_t r;
-    r.re = (result_part_t)(a.re);
-    r.im = (result_part_t)(a.im);
+    r.re = (result_part_t)a.re;
+    r.im = (result_part_t)a.im;
     return r;
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.re = sub_group_shuffle_down(s.re, (uint)offset);
     s.im = sub_group_shuffle_down(s.im, (uint)offset);
@@ -121,7 +122,8 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_prod_complex64(
-    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials, __global unsigned int *counter, __global result_t *out)
+    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials,
+    __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
     __local int is_last;

@@ -71,6 +71,7 @@ static inline State identity(void) {
     return s;
 }
 
+// The part of no elements.
 static inline Part nothing(void) {
     Part s;
     s.total = 0;
@@ -94,6 +95,7 @@ static inline Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.total = p.total;
@@ -126,6 +128,7 @@ static inline result_t finish(State a) {
     return (result_part_t)(a.total / ((real_t)a.seen));
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
     s.seen = sub_group_shuffle_down(s.seen, (uint)offset);
@@ -164,7 +167,9 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_mean_float32(
-    __global const element_t *restrict data, index_t data_first, __global const mask_t *restrict mask, index_t mask_first, index_t n, __global State *partials, __global unsigned int *counter, __global result_t *out)
+    __global const element_t *restrict data, index_t data_first, __global const mask_t *restrict mask,
+    index_t mask_first, index_t n, __global State *partials, __global unsigned int *counter,
+    __global result_t *out)
 {
     __local State slots[8];
     __local int is_last;

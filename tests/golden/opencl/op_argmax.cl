@@ -70,9 +70,10 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_part_t)(a.index);
+    return (result_part_t)a.index;
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.value = sub_group_shuffle_down(s.value, (uint)offset);
     s.index = sub_group_shuffle_down(s.index, (uint)offset);
@@ -110,7 +111,8 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_argmax_float32(
-    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials, __global unsigned int *counter, __global result_t *out)
+    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials,
+    __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
     __local int is_last;

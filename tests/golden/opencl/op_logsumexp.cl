@@ -70,13 +70,14 @@ static inline Part lift(value_t x) {
 // The state of two sets of elements of one tile together.
 static inline Part fold(Part a, Part b) {
     Part s;
-    const real_t fade = (a.top == b.top) ? 1 : exp(((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top)));
+    const real_t fade = (a.top == b.top) ? 1 : exp((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top));
     const bool rises = a.top < b.top;
     s.top = ((a.top > b.top) | (a.top != a.top)) ? a.top : b.top;
     s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.top = p.top;
@@ -99,7 +100,7 @@ static inline real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
 // The state of two sets of elements together.
 static inline State merge(State a, State b) {
     State s;
-    const real_t fade = (a.top == b.top) ? 1 : exp(((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top)));
+    const real_t fade = (a.top == b.top) ? 1 : exp((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top));
     const bool rises = a.top < b.top;
     s.top = ((a.top > b.top) | (a.top != a.top)) ? a.top : b.top;
     s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
@@ -111,6 +112,7 @@ static inline result_t finish(State a) {
     return (result_part_t)(a.top + log(a.total));
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.top = sub_group_shuffle_down(s.top, (uint)offset);
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
@@ -149,7 +151,8 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_logsumexp_float32(
-    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials, __global unsigned int *counter, __global result_t *out)
+    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials,
+    __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
     __local int is_last;

@@ -84,6 +84,7 @@ static inline Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.tiny = p.tiny;
@@ -117,9 +118,10 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_part_t)((a.huge > 0) ? (sqrt((a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f))) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt((a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f)))));
+    return (result_part_t)((a.huge > 0) ? (sqrt(a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f)) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt(a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f))));
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.tiny = sub_group_shuffle_down(s.tiny, (uint)offset);
     s.ordinary = sub_group_shuffle_down(s.ordinary, (uint)offset);
@@ -161,7 +163,8 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_norm_l2_float32(
-    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials, __global unsigned int *counter, __global result_t *out)
+    __global const element_t *restrict data, index_t data_first, index_t n, __global State *partials,
+    __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
     __local int is_last;

@@ -72,6 +72,7 @@ static inline Part fold(Part a, Part b) {
     return s;
 }
 
+// A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
     s.total = p.total;
@@ -99,9 +100,10 @@ static inline State merge(State a, State b) {
 
 // The result of a state.
 static inline result_t finish(State a) {
-    return (result_part_t)(a.total);
+    return (result_part_t)a.total;
 }
 
+// The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
     s.total_lost = sub_group_shuffle_down(s.total_lost, (uint)offset);
@@ -139,7 +141,8 @@ static inline State meet_block(State state, __local State *slots) {
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
 __kernel void redtune_sum_float32_rows(
-    __global const element_t *restrict data, index_t data_first, index_t data_outer, index_t n, index_t outer, index_t parts, __global result_t *out, index_t out_outer)
+    __global const element_t *restrict data, index_t data_first, index_t data_outer, index_t n, index_t outer,
+    index_t parts, __global result_t *out, index_t out_outer)
 {
     __local State slots[1];
 
@@ -157,6 +160,7 @@ __kernel void redtune_sum_float32_rows(
     for (index_t group = block / parts; group < groups; group += blocks / parts) {
         const index_t result = group * TEAMS + which;
         const bool is_there = result < results;
+
         // 1. The share of this team.
         const index_t row = is_there ? result : 0;
         const index_t n_here = is_there ? n : 0;
