@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from redtune.config import KNOBS
+from redtune.custom import derived
+from redtune.dtypes import DTYPES
+from redtune.expressions import needs_sign
 from redtune.text import Field, Text, make_text
 from redtune.types import Problem
 from tests.text.kernels import (
@@ -104,6 +107,20 @@ def test_what_a_field_begins_with(op: str, dtype: str, identity: str) -> None:
     assert words(problem(op, dtype)).state[0].identity == identity
 
 
+MAPS = ("absolute(x)", "larger(x, 3)", "pick(x < 0, 1, 2)", "pick(below(x, 2), x, 1)", "x * x", "-x", "pick(x == 2, 5, x)")
+
+
+@pytest.mark.parametrize("map_", MAPS)
+@pytest.mark.parametrize("base", ["sum", "prod", "sumsq"])
+@pytest.mark.parametrize("dtype", [name for name, dtype in DTYPES.items() if dtype.kind == "int"])
+def test_a_map_sees_the_sign_it_asks_for(dtype: str, base: str, map_: str) -> None:
+    """Sums wrap around in an unsigned type; an order or an absolute value in it would be another one."""
+    p = dataclasses.replace(problem(base, dtype), op=f"{base}_custom", custom=derived(base, map_, None))
+    (field,) = words(p).state
+    assert field.type.startswith("unsigned")
+    assert ("unsigned" in re.sub(r"^\(unsigned[ a-z]*\)\(", "(", field.lift)) != needs_sign(map_)
+
+
 def test_the_fields_of_ptx_have_their_places() -> None:
     for p in itertools.islice(random_problems(0), 60):
         for field in words(p).state:
@@ -118,16 +135,16 @@ def test_the_fields_of_ptx_have_their_places() -> None:
 @pytest.mark.parametrize(
     ("p", "finish", "narrows"),
     [
-        (problem("sum"), ("(result_part_t)(a.total)",), ""),
+        (problem("sum"), ("(result_part_t)a.total",), ""),
         (problem("sum", "float16"), ("narrow(a.total)",), "float16"),
         (problem("mean", "bfloat16"), ("narrow(a.total / ((real_t)n))",), "bfloat16"),
         (problem("mean", is_masked=True), ("(result_part_t)(a.total / ((real_t)a.seen))",), ""),
-        (problem("any", "int8"), ("(result_part_t)((a.found) != 0)",), ""),
-        (problem("max", "bool"), ("(result_part_t)((a.value) != 0)",), ""),
-        (problem("sum", "complex64"), ("(result_part_t)(a.re)", "(result_part_t)(a.im)"), ""),
+        (problem("any", "int8"), ("(result_part_t)(a.found != 0)",), ""),
+        (problem("max", "bool"), ("(result_part_t)(a.value != 0)",), ""),
+        (problem("sum", "complex64"), ("(result_part_t)a.re", "(result_part_t)a.im"), ""),
         (problem("sum", "int32", result="float16"), ("narrow(a.total)",), "float16"),
-        (problem("sum", "float16", result="float32"), ("(result_part_t)(a.total)",), ""),
-        (problem("argmax", "float16"), ("(result_part_t)(a.index)",), ""),
+        (problem("sum", "float16", result="float32"), ("(result_part_t)a.total",), ""),
+        (problem("argmax", "float16"), ("(result_part_t)a.index",), ""),
     ],
 )
 def test_how_a_state_becomes_a_result(p: Problem, finish: tuple[str, ...], narrows: str) -> None:
