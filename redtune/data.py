@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from redtune.dtypes import Dtype, dtype_named
-from redtune.operators import Operator
+from redtune.dtypes import DTYPES, Dtype, dtype_named
+from redtune.evaluation import numpy_finish, numpy_fold
+from redtune.operators import Operator, accumulate_type, result_type
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +49,8 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator, in_
     "ones": the values that leave a result as it was, so that every planted one shows. `in_floats` says that integers
     are accumulated in a float, where a product of many would leave the range.
     """
+    if dtype.kind == "bool" and op.bites == "units":
+        return np.ones(n, bool)  # anything else makes every product zero
     if op.bites in ("zeros", "ones"):
         one = -1 if dtype.kind == "int" else dtype.limits[1] if dtype.kind == "uint" else 1
         return np.full(n, one * (op.bites == "ones"), _values_type(dtype))
@@ -59,7 +62,7 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator, in_
         if op.bites == "units":
             return np.asarray(rng.choice([-1.0, 1.0], n).astype(np.float32))
         if op.bites == "small":
-            return _small(n, rng)
+            return _thinned(op, dtype, _small(n, rng), rng)
         kind = np.float64 if dtype.name == "float64" else np.float32
         return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
     low, high = dtype.limits
@@ -77,6 +80,22 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator, in_
 def _values_type(dtype: Dtype) -> str:
     """The numpy dtype of decoded values."""
     return "float32" if dtype.name == "bfloat16" else dtype.name
+
+
+def _has_finite_result(op: Operator, dtype: Dtype, values: Array, times: float = 1) -> bool:
+    """Whether the result of some values, or of so many times as many, is within the range of its type."""
+    result = DTYPES[result_type(op, dtype)]
+    with np.errstate(all="ignore"):
+        found = abs(op.reference(*[values.reshape(1, -1)] * op.inputs)) * max(1, times)
+        return bool(np.isfinite(result.decode(result.encode(found))).all())
+
+
+def _thinned(op: Operator, dtype: Dtype, values: Array, rng: np.random.Generator, times: float = 1) -> Array:
+    """Values of which most are zero, if the result of all would leave the range of its type: whatever a kernel makes of
+    them would be right."""
+    while values.any() and not _has_finite_result(op, dtype, values, times):
+        values = values * (rng.random(len(values)) < 0.25).astype(values.dtype)
+    return values
 
 
 def _small(n: int, rng: np.random.Generator) -> Array:
@@ -127,9 +146,37 @@ def judged_datasets(op: Operator, dtype: Dtype, seed: int, in_floats: bool = Fal
         planted("low", low)
         filled("lowest", low)
         filled("highest", high)
+    if dtype.kind == "float" and op.bites == "small":
+        for name, values in _remote(base, dtype).items():
+            if _is_for(op, dtype, values[:64]):
+                sets.append(make_dataset(name, values, dtype, exact=False))
     if dtype.kind != "bool":
         filled("equal", {"units": -1}.get(op.bites, -3) if dtype.kind != "uint" else 3)
     return sets
+
+
+# How far from zero deviations are small beside their mean, and by what factor squares leave the range of the dtype.
+_FAR = {"float16": 2048.0, "bfloat16": 128.0, "float32": 1e5, "float64": 1e12}
+_HUGE = {"bfloat16": 1e30, "float32": 1e30, "float64": 1e200}
+
+
+def _remote(small: Array, dtype: Dtype) -> dict[str, Array]:
+    """Values with which formulas from a textbook go wrong."""
+    wide = small.astype(np.float64)
+    found = {"far from zero": wide + _FAR[dtype.name]}
+    if dtype.name in _HUGE:
+        found |= {"huge": wide * _HUGE[dtype.name], "tiny": wide / _HUGE[dtype.name]}
+    return found
+
+
+def _is_for(op: Operator, dtype: Dtype, values: Array) -> bool:
+    """Whether the operator as it is written has an answer for such values: not zero, within its range, and right."""
+    inputs = [dtype.decode(dtype.encode(values)).reshape(1, -1)] * op.inputs
+    accumulate, result = accumulate_type(op, dtype), DTYPES[result_type(op, dtype)]
+    with np.errstate(all="ignore"):
+        right = result.decode(result.encode(op.reference(*inputs)))
+        got = numpy_finish(op, accumulate, result, numpy_fold(op, accumulate, inputs), count=len(values))
+        return bool(right.all() and np.isfinite(right).all() and np.isclose(got, right, rtol=0.01, atol=0).all())
 
 
 def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: bool = False) -> Dataset:
@@ -137,7 +184,8 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
     of the whole range, odd for a product."""
     rng = np.random.default_rng(seed + 1)
     if dtype.kind == "bool":
-        return make_dataset("random", rng.integers(0, 1, n, endpoint=True).astype(bool), dtype)
+        is_factor = op.bites == "units"
+        return make_dataset("random", rng.integers(is_factor, 1, n, endpoint=True).astype(bool), dtype)
     if dtype.kind in ("int", "uint"):
         if op.bites == "units" and in_floats:
             return make_dataset("random", background(op, dtype, n, rng, in_floats), dtype)
@@ -159,6 +207,8 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
         values[few] = np.exp(rng.normal(0.0, 1.0 / np.sqrt(RANDOM_FACTORS), len(few)))
     else:
         values = (rng.standard_normal(n) * np.exp(rng.normal(0.0, 1.0, n))).astype(kind)
+        while op.bites == "small" and not _has_finite_result(op, dtype, values):
+            values *= kind(0.5)
     return make_dataset("random", values, dtype, exact=op.exact)
 
 
@@ -166,7 +216,10 @@ def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int, in_flo
     """`copies` different arrays of `n` elements with exact results, to time and to judge at the size asked for. For an
     operator of two inputs the second one follows the first."""
     rng = np.random.default_rng(seed + 2)
-    pattern = dtype.encode(background(op, dtype, min(n, PATTERN), rng, in_floats))
+    small = background(op, dtype, min(n, PATTERN), rng, in_floats)
+    if op.bites == "small" and dtype.kind == "float":
+        small = _thinned(op, dtype, small, rng, n / len(small))
+    pattern = dtype.encode(small)
     rows = []
     for copy in range(copies):
         raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), op.inputs * n), rng)

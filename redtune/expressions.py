@@ -130,7 +130,7 @@ def spell(text: str, words: Mapping[str, str], names: Mapping[str, str]) -> str:
                 return f"{record}.{field}"
             case ast.Constant(float(value)):
                 return words["literal"].format(repr(value))
-            case ast.Constant(value):
+            case ast.Constant(int(value)):  # True and False too
                 return str(int(value))
             case ast.UnaryOp(_, operand):
                 body = f"-{write(operand)}"

@@ -24,13 +24,12 @@ from redtune.dtypes import Dtype, dtype_named
 from redtune.operators import accumulates_in_floats, operator_of, result_of
 from redtune.plan import Plan, make_plan, operands_of
 from redtune.types import Device, Problem
-from redtune.windows import Window, windows
+from redtune.windows import SHIFT, Window, windows
 
 POISON = 0xA5
 GUARD = 64  # bytes behind the results and the partials that must stay as they were
 RANDOM_N = 1 << 20
 REPEATS = 3  # launches in a row on one input: a counter left behind shows at the second
-SHIFT = 3  # a second input begins so many elements after the first, so that the two are aligned differently
 
 
 class Wrong(Exception):
@@ -61,7 +60,7 @@ class Bench:
         self.counter_bytes = max(4, *(plan.counter_bytes for plan in plans))
         self.partials = self.session.upload(np.full(self.partials_bytes + GUARD, POISON, np.uint8))
         self.counter = self.session.upload(np.zeros(self.counter_bytes, np.uint8))
-        most = max(window.outer * window.inner for window in shapes)
+        most = max(window.results for window in shapes)
         self._poison = np.full(most * result_bytes + GUARD, POISON, np.uint8)
         self.out = self.session.upload(self._poison.copy())  # a CPU may borrow what it is given
 
@@ -82,15 +81,19 @@ class Bench:
         values |= {"partials": self.partials, "counter": self.counter}
         return self.session.bind(self.program, plan.launches, values)
 
-    def results(self, call: Any, count: int, dtype: np.dtype[Any]) -> Array:
-        """Poisons the results, runs the call, reads them and checks that nothing lies beyond them."""
-        poison = self._poison[: count * dtype.itemsize + GUARD]
+    def results(self, call: Any, window: Window, dtype: np.dtype[Any]) -> Array:
+        """Poisons the results, runs the call, reads them and checks that nothing lies between or beyond them."""
+        places = window.places()
+        reach = (int(places[-1]) + 1) * dtype.itemsize
+        poison = self._poison[: reach + GUARD]
         self.session.write(self.out, poison)
         self.session.run(call)
         after = self.session.download(self.out, poison)
-        if (after[count * dtype.itemsize :] != POISON).any():
+        results = after[:reach].view(dtype)[places]
+        after[:reach].reshape(-1, dtype.itemsize)[places] = POISON
+        if (after != POISON).any():
             raise Wrong("the kernel wrote beyond its result")
-        return after[: count * dtype.itemsize].view(dtype)
+        return results
 
     def check_guards(self) -> None:
         """Scratch beyond its end is untouched and the counters are back at zero."""
@@ -203,13 +206,13 @@ class Judge:
 
     def repeats(self, bench: Bench, times: int) -> bool:
         """Whether the same input gives the same bits every time, on random values."""
-        call, count = bench.bind(self.random_data, self.sample), self.sample.outer * self.sample.inner
-        seen = {bench.results(call, count, self.result.storage()).tobytes() for _ in range(times)}
+        call = bench.bind(self.random_data, self.sample)
+        seen = {bench.results(call, self.sample, self.result.storage()).tobytes() for _ in range(times)}
         return len(seen) == 1
 
     def _expect(self, bench: Bench, name: str, data: Any, window: Window, known: Known, shift: int = SHIFT) -> float:
-        count = window.outer * window.inner
-        got = self.result.decode(bench.results(bench.bind(data, window, shift), count, self.result.storage()))
+        count = window.results
+        got = self.result.decode(bench.results(bench.bind(data, window, shift), window, self.result.storage()))
         bound = self._bound(bench, window, known)
         wrong, share = largest_error(got, known, bound)
         if wrong is not None:

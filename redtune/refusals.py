@@ -86,7 +86,7 @@ def _is_wave_idle(config: Config, problem: Problem, dialect: Dialect, device: De
     """Whether the kernel is the one of the default wave: no more lanes issue together, and none of them is used."""
     if not is_read("wave", config) or config.wave == default_of("wave"):
         return False
-    plain = replace(config, wave=default_of("wave"))
+    plain = replace(config, wave=int(default_of("wave")))
     same_lanes = lanes_of(config, dialect, device) == lanes_of(plain, dialect, device)
     return same_lanes and meets_of(problem, config, dialect, device) == meets_of(problem, plain, dialect, device)
 

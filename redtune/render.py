@@ -17,7 +17,6 @@ from redtune.plan import make_plan
 from redtune.text import make_text
 from redtune.types import Device, Kernel, Problem
 
-
 WIDTH = 110  # of a list of parameters
 
 

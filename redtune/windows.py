@@ -3,41 +3,108 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from redtune.config import Config, is_read, team_of
 from redtune.data import WINDOW, Array, Dataset
 from redtune.types import Problem
 
+SHIFT = 3  # a second input begins so many elements after the first, so that the two are aligned differently
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Elements between neighbours that belong to none: behind a row, behind a column, behind a result."""
+
+    rows: int = 0
+    columns: int = 0
+    results: int = 0
+
+
+NO_GAPS = Gaps()
+# What the kernels of a layout take as strides. Odd ones, so that every row begins at another alignment.
+GAPS = {"flat": NO_GAPS, "rows": Gaps(rows=3, results=1), "columns": Gaps(rows=5, columns=1, results=2)}
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`outer` x `n` x `inner` neighbouring elements in C order, from element `first` on."""
+    """`outer` x `n` x `inner` elements, from element `first` on: neighbours in C order, or with gaps between them."""
 
     first: int
     outer: int
     n: int
     inner: int
+    gaps: Gaps = NO_GAPS
 
     @property
     def size(self) -> int:
         """How many elements there are."""
         return self.outer * self.n * self.inner
 
+    @property
+    def results(self) -> int:
+        """How many results there are."""
+        return self.outer * self.inner
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """How far apart neighbours are along outer, n and inner."""
+        inner = 1 + self.gaps.columns
+        n = self.inner * inner if self.inner > 1 or self.gaps.columns else 1
+        return self.n * n + self.gaps.rows, n, inner
+
+    @property
+    def out_steps(self) -> tuple[int, int]:
+        """How far apart results are along outer and inner."""
+        inner = 1 + self.gaps.results
+        return self.inner * inner + self.gaps.results, inner
+
+    @property
+    def reach(self) -> int:
+        """How many elements lie from the first to the last one of it, both included."""
+        lengths = (self.outer, self.n, self.inner)
+        return 1 + sum((length - 1) * step for length, step in zip(lengths, self.steps, strict=True))
+
+    def places(self) -> Array:
+        """Where the results go."""
+        outer, inner = self.out_steps
+        return (np.arange(self.outer)[:, None] * outer + np.arange(self.inner) * inner).ravel()
+
+    def place_of(self, o: int, k: int, i: int) -> int:
+        """Where an element lies, from the first one on."""
+        outer, n, inner = self.steps
+        return o * outer + k * n + i * inner
+
     def of(self, values: Array, shift: int = 0) -> Array:
         """The elements of each result in a row of its own."""
-        begin = self.first + shift
-        block = values[begin : begin + self.size].reshape(self.outer, self.n, self.inner)
-        return block.swapaxes(1, 2).reshape(-1, self.n)
+        block = values[self.first + shift :][: self.reach]
+        outer, n, inner = (step * values.itemsize for step in self.steps)
+        shape = (self.outer, self.inner, self.n)
+        return np.lib.stride_tricks.as_strided(block, shape, (outer, inner, n)).reshape(-1, self.n)
 
     def arguments(self, operands: Sequence[str], shift: int = 0) -> dict[str, int]:
         """The sizes and strides as a kernel takes them. Every operand after the first begins `shift` elements later."""
         values = {"n": self.n, "outer": self.outer, "inner": self.inner}
-        values |= {"out_outer": self.inner, "out_inner": 1}
+        values |= dict(zip(("out_outer", "out_inner"), self.out_steps, strict=True))
         for k, name in enumerate(operands):
             values[f"{name}_first"] = self.first + shift * min(k, 1)
-            values |= {f"{name}_outer": self.n * self.inner, f"{name}_n": self.inner, f"{name}_inner": 1}
+            ends = ("outer", "n", "inner")
+            values |= {f"{name}_{end}": step for end, step in zip(ends, self.steps, strict=True)}
         return values
+
+
+def room() -> int:
+    """How far a window may reach, so that the plant can be at either end of it, and of a second input's."""
+    return WINDOW // 2 - SHIFT
+
+
+def apart(window: Window, layout: str) -> Window:
+    """The window with gaps wherever the layout's kernels take a stride, or as it is where they do not fit in."""
+    wide = replace(window, gaps=GAPS[layout])
+    outer, _ = wide.out_steps
+    return wide if max(wide.reach, wide.outer * outer) <= room() else window
 
 
 def edge_sizes(config: Config, tile: int) -> list[int]:
@@ -48,7 +115,7 @@ def edge_sizes(config: Config, tile: int) -> list[int]:
     around = (config.vector, min(wave, team), team, row, tile, 2 * tile)
     sizes = {1, 2, 3, 7, 31, 33, tile + row + 1, 2 * tile + team + 1, 3 * tile - 1}
     sizes |= {n + d for n in around for d in (-1, 0, 1)}
-    return sorted(n for n in sizes if 1 <= n <= WINDOW // 2)
+    return sorted(n for n in sizes if 1 <= n <= room())
 
 
 def shapes(problem: Problem, config: Config, tile: int) -> list[tuple[int, int, int]]:
@@ -64,7 +131,7 @@ def shapes(problem: Problem, config: Config, tile: int) -> list[tuple[int, int, 
         shape = (count, n, 1)
         if problem.layout == "columns":
             shape = ((1, n, count), (count, n, 1), (2, n, count), (3, n, 7))[k % 4]
-        if shape[0] * n * shape[2] <= WINDOW // 2:
+        if shape[0] * n * shape[2] <= room():
             rows.append(shape)
     rows += [(count, 5, 1) if problem.layout == "rows" else (1, 5, count) for count in counts]
     # More results than the blocks of a small grid take in one turn.
@@ -82,16 +149,21 @@ def windows(
     for index, dataset in enumerate(sets):
         if dataset.plant is None:
             every = edges if dataset.name == "exact" else edges[:: max(1, len(edges) // 5)]
-            yield from ((index, Window(k % offsets, *shape)) for k, shape in enumerate(every))
+            for k, shape in enumerate(every):
+                window = Window(k % offsets, *shape)
+                yield index, apart(window, problem.layout) if k % 2 else window
             if dataset.name == "exact" and problem.layout != "columns":
-                n = min(tile + 5, WINDOW // 2)
+                n = min(tile + 5, room() - offsets)
                 yield from ((index, Window(first, 1, n, 1)) for first in range(offsets))
             continue
-        for k, (outer, n, inner) in enumerate(edges):
-            row = outer // 2 if k % 2 else outer - 1
-            place = (0, n - 1, n // 2)[k % 3]
-            at = (row * n + place) * inner + (inner - 1) * (k % 2)
-            yield index, Window(dataset.plant - at, outer, n, inner)
+        for k, shape in enumerate(edges):
+            window = Window(0, *shape)
+            if k % 4 > 1:
+                window = apart(window, problem.layout)
+            row = window.outer // 2 if k % 2 else window.outer - 1
+            place = (0, window.n - 1, window.n // 2)[k % 3]
+            at = window.place_of(row, place, (window.inner - 1) * (k % 2))
+            yield index, replace(window, first=dataset.plant - at)
         if problem.layout == "flat":
             yield from ((index, window) for window in _every_place(dataset.plant, config, tile, edges[-1][1]))
 

@@ -8,8 +8,8 @@ import pytest
 from redtune import data
 from redtune.data import FACTORS, PATTERN, background, full_size, judged_datasets, random_dataset
 from redtune.dtypes import DTYPES, Dtype
-from redtune.judge import SHIFT
 from redtune.operators import OPERATORS, WHOLE, Operator, accumulate_type, is_order_free
+from redtune.windows import SHIFT
 from tests.text.folds import Array, adds_up_floats, assert_within, bound, entries, fold, right
 from tests.text.kernels import PAIRS, operator
 
@@ -26,14 +26,15 @@ def in_step(op: Operator, x: Array) -> list[Array]:
     return [x[:, SHIFT * k : x.shape[1] - SHIFT * (op.inputs - 1 - k)] for k in range(op.inputs)]
 
 
-def assert_right(op: Operator, dtype: Dtype, inputs: list[Array], message: str) -> None:
-    """Folded in two orders, the result is exactly the right one, or within the rounding of its last step."""
+def assert_right(op: Operator, dtype: Dtype, inputs: list[Array], message: str, rounds: bool = False) -> None:
+    """Folded in two orders, the result is exactly the right one, or within its bound where even whole numbers round or
+    the data do."""
     n = inputs[0].shape[-1]
     wanted = np.repeat(right(op, dtype, *inputs), 2)
     mixed = np.arange(n) if "i" in op.lift else np.random.default_rng(n).permutation(n)
     inputs = [np.concatenate([x, x[:, mixed]]) for x in inputs]
     got = fold(op, dtype, *inputs)
-    if adds_up_floats(op, dtype) and op.tolerance and (op.tolerance.rounds or dtype.kind in WHOLE):
+    if adds_up_floats(op, dtype) and op.tolerance and (rounds or op.tolerance.rounds or dtype.kind in WHOLE):
         assert_within(got, op.reference(*inputs), bound(op, dtype, n.bit_length() + 1, *inputs))
     else:
         np.testing.assert_array_equal(got, wanted, err_msg=message)
@@ -57,7 +58,7 @@ def test_no_order_changes_what_is_planted(op: Operator, dtype: Dtype, monkeypatc
         assert len(dataset.raw) == len(dataset.values) == 1 << 8
         x = dataset.values.reshape(1, -1)
         with np.errstate(all="ignore"):
-            assert_right(op, dtype, in_step(op, x), dataset.name)
+            assert_right(op, dtype, in_step(op, x), dataset.name, rounds=not dataset.exact)
 
 
 @ENTRIES
@@ -87,7 +88,7 @@ def test_data_depend_on_the_seed_alone(op: Operator, dtype: Dtype) -> None:
     assert [d.raw.tobytes() for d in one] == [d.raw.tobytes() for d in again]
     assert [len(d.raw) for d in one] == [500 * op.inputs] * 2
     assert one[0].raw.dtype == dtype.storage()
-    if op.bites not in ("zeros", "ones"):
+    if op.bites not in ("zeros", "ones") and (op.name, dtype.name) != ("prod", "bool"):  # there is but one choice
         assert one[0].raw.tobytes() != other[0].raw.tobytes()
         assert one[0].raw.tobytes() != one[1].raw.tobytes()
 
@@ -104,7 +105,8 @@ def test_random_data_have_a_random_result(op: Operator, dtype: Dtype) -> None:
     assert np.isfinite(result)
     if op.bites == "units":
         assert result != 0
-    assert len(np.unique(found.values)) > (1 if dtype.kind == "bool" else 15)
+    if op.bites != "units" or dtype.kind != "bool":  # a product of truth values is zero, but for all ones
+        assert len(np.unique(found.values)) > (1 if dtype.kind == "bool" else 15)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -142,7 +144,7 @@ def test_the_result_of_random_data_is_within_the_range_of_its_type(op: Operator,
     for n in (1, 1000, 2**19):
         exact = abs(float(op.reference(random_dataset(op, dtype, n, 1).values)))
         assert exact > 1e-7 or (n == 1 and op.name in ("var", "std"))
-        assert exact < (6e4 if dtype.name == "float16" else 1e38)
+        assert exact < (65504 if dtype.name == "float16" else 1e38)
 
 
 @pytest.mark.parametrize(("op", "dtype"), [p for p in PAIRS if not operator(*p).exact], ids=lambda text: text)

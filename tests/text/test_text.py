@@ -107,7 +107,15 @@ def test_what_a_field_begins_with(op: str, dtype: str, identity: str) -> None:
     assert words(problem(op, dtype)).state[0].identity == identity
 
 
-MAPS = ("absolute(x)", "larger(x, 3)", "pick(x < 0, 1, 2)", "pick(below(x, 2), x, 1)", "x * x", "-x", "pick(x == 2, 5, x)")
+MAPS = (
+    "absolute(x)",
+    "larger(x, 3)",
+    "pick(x < 0, 1, 2)",
+    "pick(below(x, 2), x, 1)",
+    "x * x",
+    "-x",
+    "pick(x == 2, 5, x)",
+)
 
 
 @pytest.mark.parametrize("map_", MAPS)

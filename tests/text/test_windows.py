@@ -10,9 +10,8 @@ import pytest
 from redtune.config import Config, is_read, team_of
 from redtune.data import WINDOW, Dataset, judged_datasets
 from redtune.dtypes import DTYPES, Dtype
-from redtune.judge import SHIFT
 from redtune.operators import OPERATORS
-from redtune.windows import Window, edge_sizes, shapes, windows
+from redtune.windows import GAPS, SHIFT, Window, apart, edge_sizes, shapes, windows
 from tests.text.kernels import LAYOUTS, config, problem, random_cases, target
 
 ALONE = {"combine": "two_pass"}
@@ -64,8 +63,11 @@ def place_of(index: int, window: Window) -> tuple[int, int, int]:
     """(o, k, i) of the planted element in a window."""
     plant = some_sets()[index].plant
     assert plant is not None
-    o, rest = divmod(plant - window.first, window.n * window.inner)
-    return o, *divmod(rest, window.inner)
+    outer, n, inner = window.steps
+    o, rest = divmod(plant - window.first, outer)
+    k, rest = divmod(rest, n)
+    assert rest % inner == 0
+    return o, k, rest // inner
 
 
 @EACH
@@ -73,7 +75,7 @@ def test_windows_lie_inside_and_hold_the_plant(layout: str, c: Config) -> None:
     for index, window in windows_of(layout, c):
         assert min(window.outer, window.n, window.inner) >= 1
         assert window.first >= 0
-        assert window.first + window.size + SHIFT <= WINDOW, f"a second input begins {SHIFT} later than {window}"
+        assert window.first + window.reach + SHIFT <= WINDOW, f"a second input begins {SHIFT} later than {window}"
         if index in planted():
             o, k, i = place_of(index, window)
             assert 0 <= o < window.outer
@@ -146,7 +148,13 @@ def test_every_alignment_is_tried(dtype: Dtype, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "window", [Window(5, 1, 7, 1), Window(0, 3, 4, 1), Window(2, 1, 4, 3), Window(1, 2, 3, 4)], ids=str
+    "window",
+    [
+        *(Window(5, 1, 7, 1), Window(0, 3, 4, 1), Window(2, 1, 4, 3), Window(1, 2, 3, 4)),
+        *(apart(Window(2, 3, 4, 1), layout) for layout in GAPS),
+        *(apart(Window(2, *shape), "columns") for shape in ((1, 5, 4), (2, 5, 3), (4, 2, 1))),
+    ],
+    ids=str,
 )
 def test_a_window_is_what_its_arguments_say(window: Window) -> None:
     values = np.arange(100)
@@ -160,5 +168,8 @@ def test_a_window_is_what_its_arguments_say(window: Window) -> None:
         ]
         np.testing.assert_array_equal(window.of(values, shift), walked)
     places = [o * given["out_outer"] + i * given["out_inner"] for o in range(window.outer) for i in range(window.inner)]
-    assert places == list(range(window.outer * window.inner))
+    assert places == window.places().tolist()
+    assert len(set(places)) == window.results
+    assert window.gaps.results or places == list(range(window.results))
+    assert max(map(max, walked)) == values[window.first + window.reach - 1 + 3]
     assert (given["n"], given["outer"], given["inner"]) == (window.n, window.outer, window.inner)
