@@ -207,7 +207,7 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
         values[few] = np.exp(rng.normal(0.0, 1.0 / np.sqrt(RANDOM_FACTORS), len(few)))
     else:
         values = (rng.standard_normal(n) * np.exp(rng.normal(0.0, 1.0, n))).astype(kind)
-        while op.bites == "small" and not _has_finite_result(op, dtype, values):
+        while op.bites == "small" and n and not _has_finite_result(op, dtype, values):
             values *= kind(0.5)
     return make_dataset("random", values, dtype, exact=op.exact)
 

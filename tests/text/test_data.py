@@ -44,6 +44,8 @@ def assert_right(op: Operator, dtype: Dtype, inputs: list[Array], message: str, 
 def test_no_order_changes_the_background(op: Operator, dtype: Dtype) -> None:
     rng = np.random.default_rng(3)
     in_floats = adds_in_floats(op, dtype)
+    for n in (0, 1):
+        assert len(background(op, dtype, n, rng, in_floats)) == len(random_dataset(op, dtype, n, 0, in_floats).raw) == n
     for n in (1, 24, 515):
         inputs = [dtype.decode(dtype.encode(background(op, dtype, n, rng, in_floats))) for _ in range(op.inputs)]
         assert_right(op, dtype, [x.reshape(1, -1) for x in inputs], f"{n} elements")
