@@ -23,6 +23,12 @@ from redtune.types import Device, Kernel, Launch, as_json
 COMPILE_LIMIT_S = 60.0
 
 
+def wait_in_line(cl: Any, queue: Any) -> None:
+    """What is queued next begins when all before it has ended, also on a queue that keeps no order of its own."""
+    if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        cl.enqueue_barrier(queue)
+
+
 class OpenclEngine:
     """One device in one context. Kernels compile in a process of their own: a vendor's compiler that crashes takes only
     that one along."""
@@ -84,6 +90,7 @@ class OpenclEngine:
             if values["counter"]:
                 cl.enqueue_fill_buffer(queue, given["counter"], np.uint32(0), 0, values["counter"])
             for launch in launches:
+                wait_in_line(cl, queue)
                 kernel = program[launch.entry]
                 arguments = [given[name] for name in launch.args]
                 kernel.set_args(*(np.int64(value) if isinstance(value, int) else value for value in arguments))
@@ -292,6 +299,7 @@ class PyopenclArrays:
         """The array as the host sees it, strides and all."""
         cl = self.engine(self.form(x).place).cl
         flags = cl.map_flags.READ | cl.map_flags.WRITE
+        wait_in_line(cl, stream)
         whole, _ = cl.enqueue_map_buffer(stream, x.base_data, flags, 0, (x.base_data.size,), np.uint8)
         try:
             yield np.ndarray(x.shape, x.dtype, buffer=whole, offset=x.offset, strides=x.strides)

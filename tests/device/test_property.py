@@ -21,7 +21,7 @@ from tests.text.kernels import PAIRS
 
 EXAMPLES = int(os.environ.get("REDTUNE_EXAMPLES", "2000"))
 IS_LONG = EXAMPLES > 5000
-KERNELS = 1000 if IS_LONG else 160  # compiled at most
+KERNELS = 1000 if IS_LONG else 200  # compiled at most
 HEADS = make_heads(240 if IS_LONG else 36, tuple(DTYPES), seed=4)
 
 
