@@ -6,12 +6,12 @@ from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
 
 class TestOpencl(Contract):
     backend = "opencl"
-    count = 150
+    count = 96
 
 
 class TestFlags(Flags):
     backend = "opencl"
-    flags = 96
+    flags = 64
 
 
 class TestBroken(Broken):
