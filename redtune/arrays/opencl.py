@@ -217,7 +217,8 @@ class DlpackHostArrays(NumpyArrays):
     """Arrays in the host's memory that speak DLPack, JAX's on a CPU among them."""
 
     def accept(self, x: Any) -> Any:
-        return np.from_dlpack(x)
+        # NumPy's DLPack knows no bfloat16; an array of it hands over its memory by NumPy's own protocol.
+        return np.asarray(x) if str(getattr(x, "dtype", "")) == "bfloat16" else np.from_dlpack(x)
 
     def token(self, x: Any) -> Any:
         return None

@@ -412,6 +412,17 @@ class TestInputs:
             assert is_same(redtune.reduce(x, "sum", axis), x.sum(1)), axis
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_arrays_of_jax_in_the_memory_of_the_host(axis: int | None, dtype: str) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    x = jax.numpy.asarray(numbers(20, 30)).astype(dtype)
+    got = redtune.reduce(x, "sum", axis)
+    assert isinstance(got, jax.Array)
+    exact = np.asarray(x).astype(np.float64).sum(axis)
+    np.testing.assert_array_equal(got, np.asarray(exact).astype(np.asarray(got).dtype))
+
+
 class TestPyopencl:
     @pytest.mark.parametrize("axis", [None, 0, 1])
     @pytest.mark.parametrize("op", ["sum", "argmax", "var"])
