@@ -19,6 +19,8 @@ WINDOW = 1 << 19
 PATTERN = (1 << 21) - 9
 FACTORS = 24
 RANDOM_FACTORS = 256
+EXACT_BELOW = 1 << 24  # sums of whole numbers that a float32 has exactly
+VALUES = 1 << 16  # in an array of full size whose result rounds; all other elements are zero
 FEW = 1000
 
 
@@ -62,7 +64,7 @@ def background(op: Operator, dtype: Dtype, n: int, rng: np.random.Generator, in_
         if op.bites == "units":
             return np.asarray(rng.choice([-1.0, 1.0], n).astype(np.float32))
         if op.bites == "small":
-            return _thinned(op, dtype, _small(n, rng), rng)
+            return _within_range(op, dtype, _small(n, rng))
         kind = np.float64 if dtype.name == "float64" else np.float32
         return np.asarray(-np.abs(rng.standard_normal(n, dtype=kind)) - kind(0.5))
     low, high = dtype.limits
@@ -90,11 +92,11 @@ def _has_finite_result(op: Operator, dtype: Dtype, values: Array, times: float =
         return bool(np.isfinite(result.decode(result.encode(found))).all())
 
 
-def _thinned(op: Operator, dtype: Dtype, values: Array, rng: np.random.Generator, times: float = 1) -> Array:
-    """Values of which most are zero, if the result of all would leave the range of its type: whatever a kernel makes of
-    them would be right."""
+def _within_range(op: Operator, dtype: Dtype, values: Array, times: float = 1) -> Array:
+    """The values, halved until the result of so many times as many is within the range of its type: beyond it, whatever
+    a kernel makes of them would be right. Powers of two change no rounding."""
     while values.any() and not _has_finite_result(op, dtype, values, times):
-        values = values * (rng.random(len(values)) < 0.25).astype(values.dtype)
+        values = values * values.dtype.type(0.5)
     return values
 
 
@@ -207,21 +209,36 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
         values[few] = np.exp(rng.normal(0.0, 1.0 / np.sqrt(RANDOM_FACTORS), len(few)))
     else:
         values = (rng.standard_normal(n) * np.exp(rng.normal(0.0, 1.0, n))).astype(kind)
-        while op.bites == "small" and n and not _has_finite_result(op, dtype, values):
-            values *= kind(0.5)
+        values = _within_range(op, dtype, values) if op.bites == "small" else values
     return make_dataset("random", values, dtype, exact=op.exact)
 
 
-def full_size(op: Operator, dtype: Dtype, n: int, copies: int, seed: int, in_floats: bool = False) -> list[Dataset]:
-    """`copies` different arrays of `n` elements with exact results, to time and to judge at the size asked for. For an
-    operator of two inputs the second one follows the first."""
-    rng = np.random.default_rng(seed + 2)
+def _most(op: Operator, dtype: Dtype) -> float:
+    """How many values a result may have whose loss of one it still shows: of more, rounding alone takes as much."""
+    return min(VALUES, 1 / (4 * DTYPES[result_type(op, dtype)].u))
+
+
+def full_size(
+    op: Operator, dtype: Dtype, n: int, copies: int, seed: int, in_floats: bool = False, results: int = 1
+) -> list[Dataset]:
+    """`copies` different arrays of `n` elements for so many results, to time and to judge at the size asked for. Results
+    are exact in any order where no sum is too large for that. For an operator of two inputs the second one follows the
+    first."""
+    rng, length = np.random.default_rng(seed + 2), n // results
     small = background(op, dtype, min(n, PATTERN), rng, in_floats)
+    exact = True
     if op.bites == "small" and dtype.kind == "float":
-        small = _thinned(op, dtype, small, rng, n / len(small))
+        if op.tolerance is not None and op.tolerance.rounds:
+            # Of one sign, so that none makes up for another.
+            few = rng.random(len(small)) < _most(op, dtype) / length
+            small = np.where(few, np.abs(small), 0).astype(small.dtype)
+        times, units = length / min(length, len(small)), small[:length] / np.abs(small[small != 0]).min(initial=1)
+        inputs = [np.roll(units, k).reshape(1, -1) for k in range(op.inputs)]
+        exact = bool(np.abs(op.reference(*inputs))[0] * times < EXACT_BELOW)
+        small = _within_range(op, dtype, small, times)
     pattern = dtype.encode(small)
     rows = []
     for copy in range(copies):
         raw = add_factors(op, dtype, np.resize(np.roll(pattern, -copy * 17), op.inputs * n), rng)
-        rows.append(Dataset(f"full size {copy}", raw, dtype.decode(raw), None, True))
+        rows.append(Dataset(f"full size {copy}", raw, dtype.decode(raw), None, exact))
     return rows

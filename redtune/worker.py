@@ -102,7 +102,8 @@ class Station:
         dtype = dtype_named(problem.dtype)
         in_floats = accumulates_in_floats(problem)
         copies = copies_for(device, read_bytes(problem), job["is_cold"])
-        full = full_size(operator_of(problem), dtype, problem.n * problem.results, copies, job["seed"], in_floats)
+        size, op = problem.n * problem.results, operator_of(problem)
+        full = full_size(op, dtype, size, copies, job["seed"], in_floats, problem.results)
         hosts = [dataset.raw for dataset in full]
         data = [session.upload(raw) for raw in hosts]
         self._inputs = Inputs(problem, data, hosts, Judge(session, problem, full, data, job["seed"]))

@@ -8,7 +8,8 @@ import pytest
 from redtune import data
 from redtune.data import FACTORS, PATTERN, background, full_size, judged_datasets, random_dataset
 from redtune.dtypes import DTYPES, Dtype
-from redtune.operators import OPERATORS, WHOLE, Operator, accumulate_type, is_order_free
+from redtune.operators import OPERATORS, WHOLE, Operator, accumulate_type, is_order_free, result_type
+from redtune.references import Depths
 from redtune.windows import SHIFT
 from tests.text.folds import Array, adds_up_floats, assert_within, bound, entries, fold, right
 from tests.text.kernels import PAIRS, operator
@@ -109,6 +110,29 @@ def test_random_data_have_a_random_result(op: Operator, dtype: Dtype) -> None:
         assert result != 0
     if op.bites != "units" or dtype.kind != "bool":  # a product of truth values is zero, but for all ones
         assert len(np.unique(found.values)) > (1 if dtype.kind == "bool" else 15)
+
+
+ROUNDING = [p for p in PAIRS if (t := operator(*p).tolerance) and t.rounds and DTYPES[p[1]].kind == "float"]
+
+
+@pytest.mark.parametrize(("op", "dtype"), [p for p in ROUNDING if p[0] != "logsumexp"])
+def test_a_stretch_that_is_lost_at_full_size_is_beyond_the_bound(op: str, dtype: str) -> None:
+    """However long the array is: what a block or a tile lost would change the result by more than it may be off."""
+    entry, element = operator(op, dtype), DTYPES[dtype]
+    assert entry.tolerance is not None
+    n = 1 << 22
+    (found,) = full_size(entry, element, n, 1, 0)
+    x = found.values
+    exact = entry.reference(x.reshape(1, -1))
+    u = DTYPES[accumulate_type(entry, element)].u
+    bound = entry.tolerance.bound(entry.tolerance.measures(x.reshape(1, -1)), Depths(16, 60), u)
+    off = bound + DTYPES[result_type(entry, element)].u * abs(exact)
+    values = np.count_nonzero(x)
+    stretch = 8 * n // values
+    for first in range(0, n - stretch, n // 7):
+        rest = x.copy()
+        rest[first : first + stretch] = 0
+        assert abs(entry.reference(rest.reshape(1, -1)) - exact) > off, f"{stretch} of {n} from {first} on"
 
 
 @pytest.mark.parametrize("seed", range(2))

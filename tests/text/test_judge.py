@@ -172,7 +172,7 @@ PROBLEMS = {
 @functools.cache
 def judge_of(op: str, dtype: str, layout: str) -> Judge:
     p: Problem = problem(op, dtype, **PROBLEMS[layout])
-    full = full_size(operator_of(p), dtype_named(dtype), p.n * p.results, 2, 0, accumulates_in_floats(p))
+    full = full_size(operator_of(p), dtype_named(dtype), p.n * p.results, 2, 0, accumulates_in_floats(p), p.results)
     session: Any = NumpySession()
     return Judge(session, p, full, [session.upload(dataset.raw) for dataset in full], 0)
 
