@@ -221,8 +221,8 @@ def _most(op: Operator, dtype: Dtype) -> float:
 def full_size(
     op: Operator, dtype: Dtype, n: int, copies: int, seed: int, in_floats: bool = False, results: int = 1
 ) -> list[Dataset]:
-    """`copies` different arrays of `n` elements for so many results, to time and to judge at the size asked for, exact in
-    any order where no sum is too large for that. For an operator of two inputs the second one follows the first."""
+    """`copies` different arrays of `n` elements for so many results, to time and to judge at the size asked for,
+    exact in any order where no sum is too large for that. The second of two inputs follows the first."""
     rng, length = np.random.default_rng(seed + 2), n // results
     small = background(op, dtype, min(n, PATTERN), rng, in_floats)
     exact = True
