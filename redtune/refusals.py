@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -136,10 +137,12 @@ def admitted_choices(
     free = [name for name in KNOBS if name not in fixed]
     singles = [(name, value) for name in free for value in choices(name)]
 
+    can_run = functools.cache(lambda config: is_legal(config, problem, dialect, device))
+
     def legal(base: Config, changes: dict[str, Any]) -> Config | None:
         config = settled(replace(base, **changes))
         kept = all(getattr(config, name) == value for name, value in (dict(fixed) | changes).items())
-        return config if kept and is_legal(config, problem, dialect, device) else None
+        return config if kept and can_run(config) else None
 
     starts, found = [(replace(start, **dict[str, Any](fixed)), True)], set[tuple[str, Value]]()
     for base, is_far in starts:  # grows as it is walked

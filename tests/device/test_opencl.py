@@ -6,12 +6,12 @@ from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
 
 class TestOpencl(Contract):
     backend = "opencl"
-    count = 96
+    count = 112
 
 
 class TestFlags(Flags):
     backend = "opencl"
-    flags = 64
+    flags = 88
 
 
 class TestBroken(Broken):

@@ -28,7 +28,7 @@ HEADS = make_heads(240 if IS_LONG else 36, tuple(DTYPES), seed=4)
 def test_a_call_at_random_agrees_with_numpy() -> None:
     need("opencl")
     engine = host_engine()
-    pool = Pool(engine, each=1, loose=8, tries=2) if IS_LONG else Pool(engine, each=1, loose=3, tries=4)
+    pool = Pool(engine, each=1, loose=8, tries=2) if IS_LONG else Pool(engine, each=1, loose=2, tries=4)
     before = len(engine._programs)
 
     @settings(

@@ -43,6 +43,6 @@ class TestOpenclRows(Rows):
         from redtune.arrays.opencl import host_engine
 
         room = 2.3e9 if os.environ.get("REDTUNE_BIG") else 0.5e9
-        made = HostKit(np, host_engine(), per_row=20, per_kind=4, room=room, compilers=cores())
+        made = HostKit(np, host_engine(), per_row=20, per_kind=2, room=room, compilers=cores())
         yield made
         made.close()

@@ -26,7 +26,7 @@ from redtune.config import KNOBS, Config, Value, is_read, team_of
 from redtune.defaults import default_config
 from redtune.dtypes import DTYPES
 from redtune.errors import RedtuneError, UsageError
-from redtune.plan import make_plan
+from redtune.plan import make_plan, state_layout
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.reducing import problem_of
 from redtune.refusals import refusals
@@ -144,7 +144,8 @@ def compile_cost(problem: Problem, config: Config, device: Device) -> float:
     if device.kind != "cpu" or not has_lanes(config):
         return 1.0
     each = 4 if problem.dtype in ("float16", "bfloat16") else 1
-    return config.wave / 32 * (3 + each * config.items * config.vector / 4)
+    fields = len(state_layout(problem)[0])
+    return fields * config.wave / 32 * (3 + each * config.items * config.vector / 4)
 
 
 def has_lanes(config: Config) -> bool:
