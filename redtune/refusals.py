@@ -129,14 +129,21 @@ def problem_refusal(problem: Problem, device: Device) -> str:
     return ""
 
 
+# How results are shared: as the start does, by whole blocks together, by no two threads.
+_SHARING: list[dict[str, Any]] = [
+    {},
+    {"team": WHOLE_BLOCK, "split": 8, "combine": "two_pass", "exchange": "lds", "tree": "sequential"},
+    {"team": 1, "split": 1, "combine": "two_pass"},
+]
+
+
 def admitted_choices(
     problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value], start: Config
 ) -> dict[str, tuple[Value, ...]]:
-    """The choices of each knob that some legal config uses, found from `start` on: one or two changes away from it, or
-    from a legal config that was two changes away, or one change away from any other that was found so."""
+    """The choices of each knob that some legal config uses: one or two changes away from `start` and its like that
+    share results in other ways, or one change away from what was found so."""
     free = [name for name in KNOBS if name not in fixed]
     singles = [(name, value) for name in free for value in choices(name)]
-
     can_run = functools.cache(lambda config: is_legal(config, problem, dialect, device))
 
     def legal(base: Config, changes: dict[str, Any]) -> Config | None:
@@ -144,16 +151,18 @@ def admitted_choices(
         kept = all(getattr(config, name) == value for name, value in (dict(fixed) | changes).items())
         return config if kept and can_run(config) else None
 
-    starts, found = [(replace(start, **dict[str, Any](fixed)), True)], set[tuple[str, Value]]()
-    for base, is_far in starts:  # grows as it is walked
+    ways = [{}] if problem.layout == "flat" else _SHARING
+    starts = [replace(start, **(way | dict[str, Any](fixed))) for way in ways]
+    found = set[tuple[str, Value]]()
+    for k, base in enumerate(starts):  # grows as it is walked
         for name, value in singles:
             if (name, value) in found:
                 continue
-            near = legal(base, {name: value})
-            pairs = ({name: value, other: change} for other, change in singles if is_far and other != name)
-            config = near or next(filter(None, (legal(base, changes) for changes in pairs)), None)
+            # Pairs are many, and most choices that are left by then no config can have: so from the first few alone.
+            pairs = ({name: value, other: change} for other, change in singles if k < len(ways) and other != name)
+            config = next(filter(None, (legal(base, changes) for changes in ({name: value}, *pairs))), None)
             if config is not None:
                 found |= {(each, getattr(config, each)) for each in free}
-                starts.append((config, near is None))
+                starts.append(config)
     fits = {name: (value,) for name, value in fixed.items()}
     return fits | {name: tuple(value for value in choices(name) if (name, value) in found) for name in free}
