@@ -104,9 +104,10 @@ def short(value: Any) -> str:
     return text if len(text) <= PLAIN_WIDTH else f"{text[: PLAIN_WIDTH - 4]} ..."
 
 
-def in_words(config: Config) -> str:
+def in_words(config: Config, problem: Problem) -> str:
     """Every knob that has an effect, with its value."""
-    return " ".join(f"{name}={getattr(config, name)}" for name in KNOBS if is_read(name, config))
+    idle = {"team", "split"} if problem.layout == "flat" else set()
+    return " ".join(f"{name}={getattr(config, name)}" for name in KNOBS if is_read(name, config) and name not in idle)
 
 
 def show_devices(found: list[Device], figures: list[dict[str, float]], absent: dict[str, str]) -> None:
@@ -175,7 +176,7 @@ def from_home(path: Path) -> str:
 def _show_story(out: Console, report: Report, best: Best) -> None:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
     resumed = f" ({report.resumed} of them from earlier calls)" if report.resumed else ""
-    out.print(f"winner: {in_words(best.config)}")
+    out.print(f"winner: {in_words(best.config, best.problem)}")
     out.print(f"verdict: {report.verdict}; results {best.determinism}")
     if best.worst_us and best.worst_us > best.median_us:
         out.print(f"worth: {best.worst_us / best.median_us:.1f}x over the slowest verified config")
@@ -184,7 +185,7 @@ def _show_story(out: Console, report: Report, best: Best) -> None:
         f"trials: {len(report.trials)}{resumed}: {counts}; stopped: {report.stopped}; {report.seconds:.0f} s in all"
     )
     for verdict, trial in report.first_failures().items():
-        out.print(f"first {verdict}: {in_words(trial.config)}: {trial.note}")
+        out.print(f"first {verdict}: {in_words(trial.config, report.problem)}: {trial.note}")
     if report.baseline_absent:
         out.print(f"no library to compare with: {report.baseline_absent}")
     if report.is_saved:
@@ -261,7 +262,7 @@ def show_comparison(comparison: Comparison) -> None:
     out.print(f"read ceiling, measured: {comparison.ceiling.median_us:.2f} us")
     for row in comparison.rows:
         if row.config is not None:
-            out.print(f"{row.name}: {in_words(row.config)}")
+            out.print(f"{row.name}: {in_words(row.config, problem)}")
     for name, reason in comparison.absent:
         out.print(f"{name}: absent: {reason}")
 
@@ -291,5 +292,5 @@ def show_tuned(rows: list[tuple[str, Best]]) -> None:
         evidence = f"{best.trials} trials, {best.temperature}, {best.determinism}, seed {best.seed}"
         if best.baseline_us:
             evidence += f"; {best.baseline} {best.baseline_us:.2f} us"
-        out.print(f"{in_brief(best.problem)} on {best.device.name}: {in_words(best.config)}")
+        out.print(f"{in_brief(best.problem)} on {best.device.name}: {in_words(best.config, best.problem)}")
         out.print(f"  {evidence}; {best.device.toolchain}; driver {best.device.driver}")
