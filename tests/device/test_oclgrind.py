@@ -283,15 +283,15 @@ JOINS = (APART, {"split": 2, "combine": "two_pass"}, {"split": 4, "combine": "at
 
 
 def laid_out() -> Iterator[Job]:
-    """Rows and columns: trees over teams of every kind, blocks apart and together, over operators and dtypes."""
+    """Rows and columns in turns: trees over teams of every kind, blocks apart and together, over all operators."""
     for layout in ("rows", "columns"):
         fits = {False: itertools.cycle(pairs(False)[::7]), True: itertools.cycle(pairs(True)[::3])}
         structures = itertools.product(TEAMS, JOINS, TREES, WALKS[1:])
         for k, (team, join, tree, walk) in enumerate(structures):
-            if team == 1 and (join["split"] != 1 or tree != TREES[0]):
+            if k % 2 == (layout == "rows") or (team == 1 and (join["split"] != 1 or tree != TREES[0])):
                 continue
             op, dtype = next(fits[join.get("combine") == "atomic"])
-            vector = min(VECTORS[k % 2], 16 // DTYPES[dtype].bytes) if layout == "rows" else 1
+            vector = min(VECTORS[k // 2 % 2], 16 // DTYPES[dtype].bytes) if layout == "rows" else 1
             meet = {"exchange": "lds", "tree": tree} if team != 1 else {"exchange": "shuffle"}
             chosen = small(**{"walk": walk, "vector": vector, "blocks_per_cu": 1, **meet, **join, "team": team})
             shapes = shapes_for(layout, vector, BLOCK // team if team else 1)

@@ -38,7 +38,7 @@ SEED = 7
 COMPILE_LIMIT_S = 60.0
 DRAWN = 120  # configs to choose from at a time
 SMALL_BYTES = 1 << 20  # beyond it a call is made once with each config, else twice: the second one is a known call
-RUN_LIMIT_S = 0.25  # configs that would take longer for one call are passed over
+RUN_LIMIT_S = 0.12  # configs that would take longer for one call are passed over
 
 # Knobs of which every pair of values is sought; of the others every value.
 STRUCTURE = ("exchange", "tree", "wave", "combine", "walk", "hint", "vector")
