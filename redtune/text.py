@@ -153,7 +153,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     names, lanes = entry_names(problem, config), lanes_of(config, dialect, device)
     meets = meets_of(problem, config, dialect, device)
     words = _words(dialect, problem.accumulate, device.arch)
-    state, _ = _spell_state(problem, op, dialect, words)
+    state = _spell_state(problem, op, dialect, words)
     part = _part_type(result.name)
     # A float that no register holds is rounded on its way out.
     narrows = part if dtype_named(part).kind == "float" and dtype_named(part).register != part else ""
@@ -245,11 +245,9 @@ def _names(problem: Problem, dialect: Dialect) -> dict[str, str]:
     return {**c_limits(dialect, dtype_named(problem.accumulate)), "no_index": f"{NO_INDEX}{dialect.suffix_64}"}
 
 
-def _spell_state(
-    problem: Problem, op: Operator, dialect: Dialect, words: dict[str, str]
-) -> tuple[tuple[Field, ...], int]:
+def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[str, str]) -> tuple[Field, ...]:
     names = _names(problem, dialect)
-    slots, size = state_layout(problem)
+    slots, _ = state_layout(problem)
     written = {name: (op.identity[k], op.lift[k], op.merge[k]) for k, (name, _) in enumerate(op.state)}
     if counts_elements(problem, op):
         written.setdefault("seen", ("0", "1", "a.seen + b.seen"))
@@ -282,7 +280,7 @@ def _spell_state(
                 ptx_letter=_PTX[slot.dtype][1],
             )
         )
-    return tuple(spelled), size
+    return tuple(spelled)
 
 
 def _two_sides(merge: str, words: dict[str, str], names: dict[str, str]) -> tuple[str, str]:
