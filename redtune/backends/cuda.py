@@ -252,13 +252,17 @@ class CudaSession:
         import numpy as np
 
         host = np.ascontiguousarray(host)
-        buffer.copy_from_host(host.ctypes.data, host.nbytes)
+        # On the stream of the kernels, which waits for no other: a plain copy returns once the bytes are staged, and
+        # may arrive after the kernel that is launched next.
+        buffer.copy_from_host_async(host.ctypes.data, host.nbytes, self.stream)
+        self.stream.synchronize()
 
     def download(self, buffer: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         import numpy as np
 
         host = np.empty_like(like)
-        buffer.copy_to_host(host.ctypes.data, host.nbytes)
+        buffer.copy_to_host_async(host.ctypes.data, host.nbytes, self.stream)
+        self.stream.synchronize()
         return host
 
     def bind(self, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> Call:

@@ -1,5 +1,6 @@
 """The contract on an NVIDIA GPU."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from redtune.lab import list_devices
 from redtune.plan import make_plan
 from redtune.render import render
 from redtune.space import make_space
-from redtune.types import Device
+from redtune.types import Device, Launch
 from tests.device.contract import Contract
 from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
 from tests.device.sample import problem_of
@@ -76,6 +77,7 @@ def test_elements_beyond_two_to_the_32(op: str, layout: str, walk: str) -> None:
     data = cupy.zeros(BEYOND, cupy.int8)
     last = sum((size - 1) * step for size, step in zip((outer, n, inner), steps, strict=True))
     data[last] = 1
+    cupy.cuda.Device().synchronize()
     plan = make_plan(problem, config, backend.dialect, device)
     out = session.upload(np.zeros(problem.results, np.int64))
     values: dict[str, Any] = {"data": data.data, "data_first": 0, "out": out, "parts": plan.parts}
@@ -87,3 +89,44 @@ def test_elements_beyond_two_to_the_32(op: str, layout: str, walk: str) -> None:
     got = session.download(out, np.zeros(problem.results, "int8" if op == "max" else "int64"))
     assert got[-1] == {"max": 1, "argmax": n - 1, "sum": 1}[op]
     assert not got[:-1].any()
+
+
+MARK = """extern "C" __global__ void mark(unsigned char *out, long long n) {
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) out[i] = 1;
+}"""
+
+
+@pytest.mark.gpu
+def test_what_is_written_has_arrived_before_the_next_kernel_runs() -> None:
+    """While another stream keeps the copy engine busy: a poison that is late would lie over a right result."""
+    need("cuda")
+    import cupy
+
+    session = backend_named("cuda").open(list_devices("cuda")[0])
+    module = cupy.RawModule(code=MARK)
+    poison = np.full(24 << 10, 0xA5, np.uint8)
+    out = session.upload(poison)
+    launch = Launch("mark", 1, 1024, ("out", "n"))
+    call = session.bind(module, [launch], {"out": out, "n": len(poison)})
+    over = threading.Event()
+
+    def flood() -> None:
+        pinned = cupy.cuda.alloc_pinned_memory(4 << 20)
+        target, stream = cupy.cuda.alloc(4 << 20), cupy.cuda.Stream(non_blocking=True)
+        while not over.is_set():
+            for _ in range(8):
+                target.copy_from_host_async(pinned.ptr, 4 << 20, stream)
+            stream.synchronize()
+
+    other = threading.Thread(target=flood)
+    other.start()
+    try:
+        late = 0
+        for _ in range(4000):
+            session.write(out, poison)
+            session.run(call)
+            late += bool((session.download(out, poison) != 1).any())
+    finally:
+        over.set()
+        other.join()
+    assert late == 0
