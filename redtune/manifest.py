@@ -66,7 +66,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _size(value: Any, where: str) -> int | None:
     """A number of elements, also as text such as 2**26."""
-    from redtune.cli import parse_n
+    from redtune.arguments import parse_n
 
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value

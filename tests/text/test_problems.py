@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redtune.cli import parse_axis, parse_shape
+from redtune.arguments import parse_axis, parse_shape
 from redtune.errors import DtypeError, UsageError
 from redtune.manifest import KEYS, read_manifest
 from redtune.problems import make_problem, normal_axes, running_type, shaped_problem
