@@ -20,8 +20,8 @@ from redtune.lab import Compiled, Lab, list_devices
 from redtune.operators import OPERATORS
 from redtune.refusals import refusals
 from redtune.render import render
+from redtune.sampling import LAYOUTS, SHAPES, Demands, legal_strata, problem_of, sampled, wishes
 from redtune.types import Device, Kernel, Problem, Trial, Verdict
-from tests.device.sample import LAYOUTS, SHAPES, Demands, legal_strata, problem_of, sampled, wishes
 from tests.need import need
 
 SEED = 20

@@ -20,9 +20,9 @@ from redtune.errors import RedtuneError
 from redtune.lab import Compiled, Lab
 from redtune.operators import OPERATORS, operator_of
 from redtune.render import render
+from redtune.sampling import Demands, drawn, flavours, pairs, problem_of, strata
 from redtune.types import Device, Kernel, Problem
 from tests.device.contract import PATIENCE_S, first_device
-from tests.device.sample import Demands, drawn, flavours, pairs, problem_of, strata
 from tests.device.station import hired
 from tests.need import need
 

@@ -10,11 +10,11 @@ from redtune.backends import backend_named
 from redtune.lab import list_devices
 from redtune.plan import make_plan
 from redtune.render import render
+from redtune.sampling import problem_of
 from redtune.space import make_space
 from redtune.types import Device, Launch
 from tests.device.contract import Contract
 from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
-from tests.device.sample import problem_of
 from tests.need import need
 
 

@@ -31,9 +31,9 @@ from redtune.operators import OPERATORS, operator_of, result_of
 from redtune.plan import operands_of
 from redtune.refusals import refusals
 from redtune.render import render
+from redtune.sampling import Flavour, is_problem, problem_of
 from redtune.types import Device, Kernel, Problem
 from tests.device.cases import Case, Operand, compare, make_case, plan_of
-from tests.device.sample import Flavour, is_problem, problem_of
 from tests.need import OCLGRIND, need
 
 TREES = ("interleaved", "strided", "sequential")

@@ -17,9 +17,9 @@ from redtune.lab import list_devices
 from redtune.plan import state_layout
 from redtune.refusals import refusals
 from redtune.render import render
+from redtune.sampling import LAYOUTS
 from redtune.types import Device, Problem, Trial, Verdict
 from tests.device.contract import Judged, Rounds, is_compiler_fault, judge_sample, told
-from tests.device.sample import LAYOUTS
 from tests.need import need
 
 COUNT, SEED = 30, 31

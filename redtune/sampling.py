@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redtune.api import make_problem
 from redtune.backends import backend_named
 from redtune.config import KNOBS, Config, Value, choices, is_read, settled, team_of
 from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.operators import OPERATORS
 from redtune.plan import parts_of, state_layout
+from redtune.problems import make_problem
 from redtune.refusals import IDLE_COMBINE, problem_refusal, refusals
 from redtune.types import Device, Problem
 
