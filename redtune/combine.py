@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redtune.operators import Operator, field_type, is_order_free, keeps_losses, result_of
+from redtune.operators import Operator, field_type, has_one_answer, keeps_losses, result_of
 from redtune.types import Device, Problem
 
 if TYPE_CHECKING:
@@ -65,8 +65,11 @@ def _atomic(config: Config, problem: Problem, op: Operator, device: Device) -> I
         yield f"combine atomic needs the result to be what is accumulated, not {result} from {kept}"
     elif dtype_named(result).bytes == 8 and "atomics_64" not in device.features:
         yield f"combine atomic on {result} needs 64-bit atomics, which {device.name} does not offer"
-    if problem.determinism == "run-to-run" and not is_order_free(op, problem.accumulate):
-        yield f"combine atomic adds {problem.accumulate} in the order blocks finish, so run-to-run is out of its reach"
+    if problem.determinism == "run-to-run" and not has_one_answer(op, problem.accumulate):
+        yield (
+            f"combine atomic merges {problem.accumulate} in the order blocks finish, and roundings, signs of zero and "
+            "NaNs depend on it: run-to-run is out of its reach"
+        )
     elif keeps_losses(op, problem.accumulate):
         most = MAX_FLOAT_ATOMICS[problem.accumulate]
         blocks = _blocks_per_result(config, problem, device)

@@ -213,6 +213,15 @@ def random_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: boo
     return make_dataset("random", values, dtype, exact=op.exact)
 
 
+def contested_dataset(op: Operator, dtype: Dtype, n: int, seed: int, in_floats: bool = False) -> Dataset:
+    """Values whose result depends on the order of merging wherever it can: such as round where an operator rounds, and
+    zeros of either sign where it chooses among floats, which are equal without being the same."""
+    if not (op.exact and dtype.kind == "float"):
+        return random_dataset(op, dtype, n, seed, in_floats)
+    signs = np.random.default_rng(seed + 1).random(n, np.float32) - np.float32(0.5)
+    return make_dataset("zeros of either sign", np.copysign(np.zeros(n, np.float32), signs), dtype)
+
+
 def _most(op: Operator, dtype: Dtype) -> float:
     """How many values a result may have whose loss of one it still shows: of more, rounding alone takes as much."""
     return min(VALUES, 1 / (4 * DTYPES[result_type(op, dtype)].u))

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from redtune.backends import Session
+from redtune.backends import Call, Session
 from redtune.config import Config
-from redtune.data import WINDOW, Array, Dataset, judged_datasets, random_dataset
+from redtune.data import WINDOW, Array, Dataset, contested_dataset, judged_datasets, random_dataset
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
 from redtune.operators import accumulates_in_floats, operator_of, result_of
 from redtune.plan import Plan, make_plan, operands_of
-from redtune.types import Device, Problem
+from redtune.repeating import repeated
+from redtune.types import Device, Problem, Repeated
 from redtune.windows import SHIFT, Window, windows
 
 POISON = 0xA5
@@ -148,6 +149,7 @@ class Judge:
         self.whole = Window(0, problem.outer, problem.n, problem.inner)
         self.random = random_dataset(self.op, self.dtype, RANDOM_N, seed, in_floats)
         self.random_data = session.upload(self.random.raw)
+        self.contested = session.upload(contested_dataset(self.op, self.dtype, RANDOM_N, seed, in_floats).raw)
         self.sample = _sample(self.whole)
         self.full, self.full_data = full, full_data
         self.full_right = [self.known(dataset, self.whole, self.whole.size) for dataset in full[:2]]
@@ -204,11 +206,11 @@ class Judge:
     def _tile(self, bench: Bench) -> int:
         return bench.plan(self.whole).tile
 
-    def repeats(self, bench: Bench, times: int) -> bool:
-        """Whether the same input gives the same bits every time, on random values."""
-        call = bench.bind(self.random_data, self.sample)
-        seen = {bench.results(call, self.sample, self.result.storage()).tobytes() for _ in range(times)}
-        return len(seen) == 1
+    def repeats(self, bench: Bench, runs: int, load: Sequence[Call]) -> Repeated:
+        """What one input gives over and over, idle and beside a load, on values where order shows."""
+        call = bench.bind(self.contested, self.sample)
+        storage = self.result.storage()
+        return repeated(self.session, lambda: bench.results(call, self.sample, storage), self.result, runs, load)
 
     def _expect(self, bench: Bench, name: str, data: Any, window: Window, known: Known, shift: int = SHIFT) -> float:
         count = window.results

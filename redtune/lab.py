@@ -19,7 +19,7 @@ from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.readers import reading_kernels
-from redtune.types import Device, Kernel, Problem, Timing, Trial, Verdict, as_json, from_json
+from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict, as_json, from_json
 
 DEVICES_LIMIT_S = 60.0
 INPUTS_LIMIT_S = 300.0
@@ -28,7 +28,7 @@ TRIAL_LIMIT_S = 20.0
 FINALS_LIMIT_S = 120.0
 LIBRARIES_LIMIT_S = 600.0
 MAX_COMPILERS = 8
-REPEATS = 30
+REPEATS = {"gpu": 200, "cpu": 30}  # runs of one input that label a finalist, idle and as many under load
 READERS = 2
 
 
@@ -56,12 +56,12 @@ class FinalistWrong(RedtuneError):
 
 @dataclass(frozen=True, slots=True)
 class Finals:
-    """Samples in seconds of each finalist, in the same rounds, with its label; the library's, or why it is absent;
-    those of further libraries, with the reasons of absent ones, where they were asked for; and those of the kernels
-    that only read, where the ceiling was measured before."""
+    """Samples in seconds of each finalist, in the same rounds, and what it gave when repeated; the library's, or why it
+    is absent; those of further libraries, with the reasons of absent ones, where they were asked for; and those of the
+    kernels that only read, where the ceiling was measured before."""
 
     samples: tuple[tuple[float, ...], ...]
-    labels: tuple[str, ...]
+    repeats: tuple[Repeated, ...]
     baseline: str
     baseline_samples: tuple[float, ...]
     baseline_absent: str
@@ -206,7 +206,7 @@ class Lab:
             with_libraries=with_libraries,
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
-            repeats=REPEATS,
+            repeats=REPEATS[self.device.kind],
             readers=[reader.as_job() for reader in self._readers],
         )
         if said["wrong"]:
@@ -218,7 +218,7 @@ class Lab:
         baseline, baseline_samples = next(iter(groups["baseline"]), ("", ()))
         return Finals(
             samples=tuple(samples for _, samples in groups["finalist"]),
-            labels=tuple(label for label, _ in groups["finalist"]),
+            repeats=tuple(from_json(Repeated, row) for row in said["repeats"]),
             baseline=baseline,
             baseline_samples=baseline_samples,
             baseline_absent=absent.pop("baseline", ""),

@@ -532,8 +532,14 @@ def accumulates_in_floats(problem: Problem) -> bool:
 
 
 def is_order_free(op: Operator, accumulate: str) -> bool:
-    """Whether every order of merging gives the same bits."""
+    """Whether every order of merging gives the same value."""
     return op.exact or DTYPES[accumulate].kind != "float"
+
+
+def has_one_answer(op: Operator, accumulate: str) -> bool:
+    """Whether every order of merging gives the same bits. Among floats the largest of 0.0 and -0.0 is either, and of
+    two NaNs one is kept: equal values, but not equal bits."""
+    return all(DTYPES[field_type(kind, accumulate)].kind != "float" for _, kind in op.state)
 
 
 def field_type(kind: FieldKind, accumulate: str) -> str:

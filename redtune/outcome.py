@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from redtune.config import Config
-from redtune.types import Best, Device, Problem, Timing, Trial, Verdict
+from redtune.types import Best, Device, Problem, Repeated, Timing, Trial, Verdict
 
 
 def gigabytes_per_second(data_bytes: int, micros: float) -> float:
@@ -28,8 +28,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """One finalist: where it came from, its timing in the final rounds, and its ratio to the incumbent, with the
-    interval that holds the true median ratio 19 times in 20."""
+    """One finalist: where it came from, its timing in the final rounds, its ratio to the incumbent, with the interval
+    that holds the true median ratio 19 times in 20, and what it gave when one input was repeated."""
 
     config: Config
     role: str
@@ -37,7 +37,7 @@ class Finalist:
     ratio: float
     low: float
     high: float
-    determinism: str
+    repeated: Repeated
 
 
 @dataclass(slots=True)

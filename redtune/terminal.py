@@ -167,6 +167,15 @@ def show_report(report: Report) -> None:
     _show_story(out, report, best)
 
 
+def as_shown(best: Best) -> str:
+    """The label of a winner, and how it was shown."""
+    seen = best.repeated
+    if seen is None:
+        return best.determinism
+    results = "the same bits" if seen.distinct == 1 else f"{seen.distinct} different results"
+    return f"{best.determinism}: {results} in {seen.runs} runs idle and {seen.runs} under load"
+
+
 def from_home(path: Path) -> str:
     """A path as a person writes it."""
     home = Path.home()
@@ -177,7 +186,8 @@ def _show_story(out: Console, report: Report, best: Best) -> None:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in report.verdicts().items())
     resumed = f" ({report.resumed} of them from earlier calls)" if report.resumed else ""
     out.print(f"winner: {in_words(best.config, best.problem)}")
-    out.print(f"verdict: {report.verdict}; results {best.determinism}")
+    out.print(f"verdict: {report.verdict}")
+    out.print(f"results {as_shown(best)}")
     if best.worst_us and best.worst_us > best.median_us:
         out.print(f"worth: {best.worst_us / best.median_us:.1f}x over the slowest verified config")
     out.print(f"started from: {report.started_from}")
@@ -289,8 +299,9 @@ def show_tuned(rows: list[tuple[str, Best]]) -> None:
         )
     out.print(table)
     for _, best in rows:
-        evidence = f"{best.trials} trials, {best.temperature}, {best.determinism}, seed {best.seed}"
+        evidence = f"{best.trials} trials, {best.temperature}, seed {best.seed}"
         if best.baseline_us:
             evidence += f"; {best.baseline} {best.baseline_us:.2f} us"
         out.print(f"{in_brief(best.problem)} on {best.device.name}: {in_words(best.config, best.problem)}")
+        out.print(f"  results {as_shown(best)}")
         out.print(f"  {evidence}; {best.device.toolchain}; driver {best.device.driver}")

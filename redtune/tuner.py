@@ -253,19 +253,22 @@ class Search:
     def _judge_finals(self, configs: list[Config], roles: list[str], finals: Finals, incumbent: int | None) -> None:
         timings = [summary(row) for row in finals.samples]
         admitted = [
-            k for k, label in enumerate(finals.labels) if self.problem.determinism == "any" or label == "run-to-run"
+            k for k, shown in enumerate(finals.repeats) if self.problem.determinism in ("any", shown.determinism)
         ]
         if not admitted:
-            raise NothingVerified("no finalist gave the same result on every run, as run-to-run demands")
+            runs = finals.repeats[0].runs
+            raise NothingVerified(
+                f"no finalist gave the same bits in {runs} runs idle and {runs} under load, as run-to-run demands"
+            )
         against = incumbent if incumbent is not None and incumbent in admitted else admitted[0]
         ratios = [paired_ratio(row, finals.samples[against]) for row in finals.samples]
         fastest = min(admitted, key=lambda k: timings[k].median_us)
         winner = fastest if ratios[fastest][2] < 1.0 else against
         self.report.finalists = sorted(
             (
-                Finalist(config, role, timing, *ratio, label)
-                for config, role, timing, ratio, label in zip(
-                    configs, roles, timings, ratios, finals.labels, strict=True
+                Finalist(config, role, timing, *ratio, shown)
+                for config, role, timing, ratio, shown in zip(
+                    configs, roles, timings, ratios, finals.repeats, strict=True
                 )
             ),
             key=lambda f: f.timing.median_us,
@@ -305,13 +308,14 @@ class Search:
             gbps=gbps(self.data_bytes, timing.median_us),
             ceiling_gbps=gbps(self.data_bytes, ceiling_us) if ceiling_us else None,
             temperature=self.temperature,
-            determinism=finals.labels[winner],
+            determinism=finals.repeats[winner].determinism,
             trials=len(self.report.trials),
             seed=self.seed,
             found=_now(),
             versions=versions(),
             templates=templates_digest(),
             format=store.format_number(),
+            repeated=finals.repeats[winner],
         )
 
     def _no_winner(self) -> str:

@@ -145,6 +145,29 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """What one input gave when it was reduced over and over: `runs` times on the idle device and as often under load.
+
+    `idle`, `loaded` and `distinct` count the different results, bit for bit, of either half and of both. `spread` is
+    the largest difference between two of them, `ulps` the same in steps of a float dtype. `slowed` says how many times
+    as long a run took under load: what does not slow it down was none.
+    """
+
+    runs: int
+    idle: int
+    loaded: int
+    distinct: int
+    spread: float
+    ulps: int | None
+    slowed: float
+
+    @property
+    def determinism(self) -> str:
+        """What the runs showed: "run-to-run" or "varies"."""
+        return "run-to-run" if self.distinct == 1 else "varies"
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """A stored winner and the evidence for it. Times are of the whole reduction, in microseconds."""
 
@@ -168,6 +191,7 @@ class Best:
     versions: dict[str, str]
     templates: str  # digest of the templates the kernel came from
     format: int
+    repeated: Repeated | None = None  # how `determinism` was shown
 
 
 T = TypeVar("T")

@@ -181,20 +181,22 @@ class Station:
         return {"timing": as_json(summary(samples[count:]))}  # the first time round warms up
 
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Judges the finalists again, then times them, the libraries and the readers in turns."""
+        """Judges the finalists again and repeats them, then times them, the libraries and the readers in turns."""
         from redtune.clock import interleave, sampler
         from redtune.judge import Wrong
 
         session, made = self.opened.session, self.made
         entries: list[tuple[str, str, Callable[[], float]]] = []
+        repeats: list[Any] = []
         for item in job["kernels"]:
             bench = self._bench(item)
             try:
                 made.judge.judge(bench)
             except Wrong as wrong:
                 return {"timed": [], "wrong": item["kernel"]["digest"], "note": str(wrong)}
-            label = "run-to-run" if made.judge.repeats(bench, job["repeats"]) else "varies"
-            entries.append(("finalist", label, sampler(session, self._calls(bench))))
+            beside = self._calls(self._bench(item))  # the same program again, with scratch of its own
+            repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
+            entries.append(("finalist", "", sampler(session, self._calls(bench))))
         absent: list[tuple[str, str]] = []
         try:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))
@@ -209,7 +211,7 @@ class Station:
             entries.append(("reader", item["kernel"]["digest"], sampler(session, self._reads(item, made.data))))
         rows = interleave([sample for _, _, sample in entries], job["rounds"])
         timed = [{"group": g, "name": name, "samples": row} for (g, name, _), row in zip(entries, rows, strict=True)]
-        return {"timed": timed, "absent": absent, "wrong": ""}
+        return {"timed": timed, "repeats": repeats, "absent": absent, "wrong": ""}
 
     def reduce_axes(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces some axes of a .npy file as arrays are reduced."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from redtune.backends import backend_named
 from redtune.config import Config
 from redtune.lab import Compiled, Finals
-from redtune.types import Device, Kernel, Problem, Timing, Trial, Verdict
+from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict
 
 # A time in microseconds for a config that is right (0, negative, NaN and infinity for a clock that lies), or the
 # verdict that it meets, or a whole trial.
@@ -21,6 +21,9 @@ NOTES = {
     Verdict.TIMED_OUT: "no result within 20 s",
     Verdict.CRASHED: "the process ended with signal SIGSEGV",
 }
+
+SAME = Repeated(runs=200, idle=1, loaded=1, distinct=1, spread=0.0, ulps=0, slowed=2.5)
+DIFFERENT = Repeated(runs=200, idle=1, loaded=3, distinct=3, spread=0.25, ulps=2, slowed=2.5)
 
 
 class FakeLab:
@@ -83,8 +86,8 @@ class FakeLab:
         for config in self.finalists:
             micros = self.final_us(config) if self.final_us else self._scripted_us(config)
             rows.append(tuple(micros * 1e-6 * (1 + self.jitter * rng.uniform(-1, 1)) for _ in range(rounds)))
-        labels = tuple(self.label(config) for config in self.finalists)
-        return Finals(tuple(rows), labels, "", (), "no library is faked")
+        repeats = tuple(SAME if self.label(config) == "run-to-run" else DIFFERENT for config in self.finalists)
+        return Finals(tuple(rows), repeats, "", (), "no library is faked")
 
     def _scripted_us(self, config: Config) -> float:
         outcome = self.script(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -66,6 +67,11 @@ class Session(Protocol):
 
     def run(self, call: Call) -> None:
         """Runs a call and waits for it."""
+        ...
+
+    def under_load(self, calls: Sequence[Call]) -> AbstractContextManager[None]:
+        """While it lasts, the calls run over and over beside whatever else runs: they compete with it for everything
+        the device has. Their buffers must be none of those that others write."""
         ...
 
     def replay(self, calls: Sequence[Call]) -> Replay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.libraries import as_call, cuda_libraries
+from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, field_type, operator_of
 from redtune.plan import is_split
 from redtune.spellings import numpy_call, shape_of
@@ -230,7 +232,8 @@ class CudaSession:
 
     def __init__(self, cupy: Any, device: Device) -> None:
         self.cupy, self.arch = cupy, device.arch
-        cupy.cuda.Device(device.index).use()
+        self.device = cupy.cuda.Device(device.index)
+        self.device.use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
     def load(self, kernel: Kernel, binary: bytes) -> Any:
@@ -279,6 +282,18 @@ class CudaSession:
         for function, grid, block, args in call.steps:
             function(grid, block, args, stream=self.stream)
         self.stream.synchronize()
+
+    def under_load(self, calls: Sequence[Call]) -> AbstractContextManager[None]:
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+
+        def turn() -> None:
+            self.device.use()  # every thread has a device of its own
+            for call in (*calls,) * TOGETHER:
+                for function, grid, block, args in call.steps:
+                    function(grid, block, args, stream=stream)
+            stream.synchronize()
+
+        return kept_busy(turn)
 
     def replay(self, calls: Sequence[Call]) -> Replay:
         return CudaReplay(self.cupy, self.stream, calls)

@@ -9,6 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing, CompileError, UsageError
+from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, operator_of
 from redtune.spellings import numpy_call, shape_of
 from redtune.types import Device, Kernel, Launch, Problem
@@ -348,6 +350,17 @@ class OpenclSession:
         for kernel, grid, block in call.steps:
             self.cl.enqueue_nd_range_kernel(self.queue, kernel, (grid * block,), (block,))
         self.queue.finish()
+
+    def under_load(self, calls: Sequence[Call]) -> AbstractContextManager[None]:
+        queue = self.cl.CommandQueue(self.context)
+
+        def turn() -> None:
+            for call in (*calls,) * TOGETHER:
+                for kernel, grid, block in call.steps:
+                    self.cl.enqueue_nd_range_kernel(queue, kernel, (grid * block,), (block,))
+            queue.finish()
+
+        return kept_busy(turn)
 
     def replay(self, calls: Sequence[Call]) -> OpenclReplay:
         return OpenclReplay(self.cl, self.queue, calls)

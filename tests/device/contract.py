@@ -16,7 +16,7 @@ from redtune.config import KNOBS, Config, is_read, settled
 from redtune.defaults import default_config
 from redtune.dtypes import DTYPES
 from redtune.errors import CompileError
-from redtune.lab import Compiled, Lab, list_devices
+from redtune.lab import REPEATS, Compiled, Lab, list_devices
 from redtune.operators import OPERATORS
 from redtune.refusals import refusals
 from redtune.render import render
@@ -141,10 +141,11 @@ class Contract:
         assert lab.trial(Compiled(right, "AAAA"), None).verdict == Verdict.CRASHED
         assert lab.trial(lab.compile(right), None).verdict == Verdict.OK
 
-    def test_finals_pair_the_finalists_and_label_them(self, lab: Lab) -> None:
+    def test_finals_pair_the_finalists_and_label_them(self, lab: Lab, device: Device) -> None:
         finals = lab.finals([lab.compile(self.kernel(lab)), lab.compile(self.kernel(lab, accumulators=1))], 5)
         assert [len(row) for row in finals.samples] == [5, 5]
-        assert finals.labels == ("run-to-run", "run-to-run")
+        assert [(seen.determinism, seen.runs) for seen in finals.repeats] == [("run-to-run", REPEATS[device.kind])] * 2
+        assert all(seen.slowed > 0 for seen in finals.repeats)
         assert all(s > 0 for row in finals.samples for s in row)
         assert finals.baseline or finals.baseline_absent
 

@@ -30,7 +30,7 @@ from redtune.config import (
 )
 from redtune.defaults import default_config, starting_points
 from redtune.errors import UsageError
-from redtune.operators import OPERATORS, is_order_free
+from redtune.operators import OPERATORS, field_type
 from redtune.plan import make_plan
 from redtune.refusals import MAX_BLOCKS, problem_refusal, refusals
 from redtune.render import render
@@ -336,10 +336,11 @@ def test_run_to_run_keeps_atomics_where_order_is_nothing(op: str) -> None:
             {sentence for sentence in reasons(on, c, p) if sentence.startswith("combine atomic")}
             for p in (p, dataclasses.replace(p, determinism="run-to-run"))
         )
-        rounds = not is_order_free(operator(op, dtype), p.accumulate)
+        # Sums of floats round; the larger of two equal ones is either, and they may differ in bits.
+        in_floats = any(field_type(kind, p.accumulate).startswith("float") for _, kind in operator(op, dtype).state)
         can = len(operator(op, dtype).state) == 1
-        assert any("run-to-run" in sentence for sentence in fixed_order) == (rounds and can)
-        assert rounds or any_order == fixed_order
+        assert any("run-to-run" in sentence for sentence in fixed_order) == (in_floats and can)
+        assert in_floats or any_order == fixed_order
 
 
 def test_atomics_on_floats_are_few() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -139,6 +140,8 @@ class Job:
 class NumpySession:
     """As much of a session as the judge asks for; a program is a function."""
 
+    is_busy = False
+
     def upload(self, host: Array) -> Array:
         return host.reshape(-1).view(np.uint8).copy()
 
@@ -154,6 +157,14 @@ class NumpySession:
 
     def run(self, call: Any) -> None:
         call()
+
+    @contextlib.contextmanager
+    def under_load(self, calls: Sequence[Any]) -> Iterator[None]:
+        for call in calls:
+            call()
+        self.is_busy = True
+        yield
+        self.is_busy = False
 
 
 C = config(block=64, team=8, items=2, vector=1, accumulators=2, blocks_per_cu=1, combine="two_pass")
@@ -429,13 +440,34 @@ def test_what_is_left_from_the_launch_before_is_seen() -> None:
 @pytest.mark.parametrize("layout", PROBLEMS)
 def test_a_kernel_that_varies_is_labelled(layout: str) -> None:
     judge, c, rng = judge_of("sum", "float32", layout), CONFIGS[layout], np.random.default_rng(0)
+    session: Any = judge.session
 
-    def noisy(given: dict[str, Any]) -> None:
-        x = job.answer(job.gather(given, "data")).view(np.uint32) ^ rng.integers(0, 2, 1, np.uint32)
+    def off_by(given: dict[str, Any], steps: int) -> None:
+        x = job.answer(job.gather(given, "data")).view(np.uint32) ^ np.uint32(steps)
         job.write(given, x.view(np.float32))
 
     job = Job(judge.problem, c)
-    for program, same in ((noisy, False), (lambda given: right_kernel(given, job), True)):
-        bench = Bench(judge.session, ON.dialect, ON.device, judge.problem, c, program)
+    programs: list[tuple[Callable[[dict[str, Any]], None], tuple[bool, bool], int]] = [
+        (lambda given: off_by(given, 0), (False, False), 0),
+        (lambda given: off_by(given, int(rng.integers(0, 2))), (True, True), 1),
+        (lambda given: off_by(given, int(session.is_busy and rng.integers(0, 2))), (False, True), 1),
+        (lambda given: off_by(given, session.is_busy), (False, False), 1),
+    ]
+    for number, (program, halves, ulps) in enumerate(programs):
+        bench = Bench(session, ON.dialect, ON.device, judge.problem, c, program)
         bench.prepare(judge.shapes(), judge.result.bytes)
-        assert judge.repeats(bench, 12) == same
+        seen = judge.repeats(bench, 24, [functools.partial(lambda: None)])
+        assert (seen.runs, seen.idle > 1, seen.loaded > 1) == (24, *halves), number
+        assert (seen.determinism, seen.ulps) == ("varies" if ulps else "run-to-run", ulps), number
+
+
+def test_what_is_repeated_shows_the_order() -> None:
+    """Sums round; of what chooses among floats, only the signs of zeros tell one order from another."""
+    for layout in PROBLEMS:
+        judge = judge_of("max", "float32", layout)
+        values = judge.session.download(judge.contested, np.zeros(1 << 14, np.float32))
+        assert not values.any()
+        assert 0.4 < np.signbit(values).mean() < 0.6
+        judge = judge_of("sum", "float32", layout)
+        values = judge.session.download(judge.contested, np.zeros(1 << 14, np.float32))
+        assert values.sum() != values[::-1].cumsum()[-1]

@@ -613,7 +613,7 @@ def test_show_lists_what_search_kept(capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["show"]) == 0
     shown = capsys.readouterr().out
     assert "sm_90" in shown
-    assert "20 trials, cold, run-to-run" in shown
+    assert "results run-to-run: the same bits in 200 runs idle and 200 under load" in shown
     assert cli.main(["show", "--op", "min"]) == 0
     assert "nothing is tuned yet" in capsys.readouterr().out
 
