@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from redtune.definitions import CHOICES, checked_text, make_operator
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
 from redtune.operators import Operator, operator_for
+from redtune.plainyaml import read_plain
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -55,7 +55,12 @@ def define(name: str, spec: Mapping[str, Any]) -> str:
 
 def load_operators(path: str) -> dict[str, str]:
     """The canonical text of each operator of a YAML file, by name. Raises UsageError naming the file and the fault."""
-    found = _read_yaml(path)
+    try:
+        found = read_plain(Path(path), MAX_FILE_BYTES)
+    except OSError as error:
+        raise UsageError(f"the operator file {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"the operator file {path} is no YAML that can be used: {error}") from error
     if not isinstance(found, dict) or not found:
         raise UsageError(f"{path} defines no operators: a mapping from names to definitions is wanted")
     try:
@@ -79,38 +84,3 @@ def check_laws(custom: str, dtype: str) -> None:
     sentence = broken_law(operator_for(read_custom(custom), element), element)
     if sentence:
         raise UsageError(sentence)
-
-
-def _read_yaml(path: str) -> Any:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """The safe loader without aliases, of which a small file could make a huge or an endless one, and with no name
-        given twice, of which it would drop the first."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("it has an alias (*), and everything is to be written out")
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
-            for key, times in keys.items():
-                if times > 1:
-                    raise yaml.YAMLError(f"{key!r} is given twice")
-            return super().construct_mapping(node, deep)
-
-    what = f"the operator file {path}"
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(raw) > MAX_FILE_BYTES:
-        raise UsageError(f"{what} is too long: at most {MAX_FILE_BYTES} bytes")
-    try:
-        return yaml.load(raw.decode("utf-8"), Loader)
-    except RecursionError as error:
-        raise UsageError(f"{what} is nested too deeply") from error
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
-        raise UsageError(f"{what} is no YAML that can be used: {' '.join(str(error).split())[:200]}") from error

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from redtune.errors import UsageError
+from redtune.plainyaml import read_plain
 from redtune.types import Problem
 
+MAX_FILE_BYTES = 1 << 20
 KEYS = ("op", "dtype", "n", "shape", "axis", "accumulate", "determinism")
 
 
@@ -17,14 +19,12 @@ def read_manifest(path: str) -> list[tuple[Problem, bool]]:
     The file is a list of mappings with `op`, and where wanted `dtype`, `n` or `shape` with `axis`, `accumulate` and
     `determinism`; a value that is a list of operators or dtypes stands for one problem each.
     """
-    import yaml
-
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        found = read_plain(Path(path), MAX_FILE_BYTES)
     except OSError as error:
         raise UsageError(f"the manifest {path} cannot be read: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"the manifest {path} is not YAML: {str(error).splitlines()[0]}") from error
+    except ValueError as error:
+        raise UsageError(f"the manifest {path} is not YAML that can be used: {error}") from error
     if not isinstance(found, list) or not found:
         raise UsageError(f"the manifest {path} must be a list of problems, each with an op")
     return [problem for k, entry in enumerate(found, 1) for problem in _problems(entry, f"{path}, entry {k}")]

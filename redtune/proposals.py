@@ -1,31 +1,39 @@
 """Where a search's next config comes from: Optuna's ask and tell over a study that outlives the process.
 
-The only file that imports Optuna.
+Beside `redtune.journal`, the only file that imports Optuna.
+
+What a config met in earlier calls is known, and it is not measured again, with one exception: a config that crashed
+once is tried once more, as it may have been killed from outside or have been short of memory. One that crashed twice is
+left alone for good. A config that was under way when its process was killed met nothing, and is tried as if it was new.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
+import math
 import os
 import random
 import socket
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError
+from redtune.journal import Journal
 from redtune.space import Space
-from redtune.store import cache_path, warn_once, warn_unkept, write_atomically
+from redtune.store import UNWRITABLE, cache_path, printable, warn_once, warn_unkept
 from redtune.types import Trial, Verdict, as_json, from_json
 
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")
@@ -33,6 +41,7 @@ STARTUP_TRIALS = 12
 # So many known or refused proposals in a row, and the next config is drawn from what is left instead.
 PATIENCE = 6
 ASKING_S = 60.0
+CRASHES = 2  # so many, and a config is not tried again
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -70,10 +79,8 @@ def open_storage(url: str | None) -> Any:
             raise UsageError(f"the storage {url!r} does not open: {_first_line(error)}") from error
     path = journal_path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mend_journal(path)
-        return JournalStorage(JournalFileBackend(str(path)))
-    except OSError as error:
+        return JournalStorage(Journal(path))
+    except UNWRITABLE as error:
         warn_unkept("the study", path.parent, error)
         return optuna.storages.InMemoryStorage()
 
@@ -81,39 +88,6 @@ def open_storage(url: str | None) -> Any:
 def journal_path() -> Path:
     """The file that holds the studies when no storage is named."""
     return cache_path() / "studies.journal"
-
-
-def mend_journal(path: Path) -> None:
-    """Keeps the whole records of a journal and drops what a crash left of others: blank lines, halves, records that
-    share a line. What was there before stays beside it."""
-    lock = JournalFileSymlinkLock(str(path))
-    lock.acquire()
-    try:
-        if not path.exists():
-            return
-        data = path.read_bytes()
-        mended = "".join(f"{record}\n" for record in _records(data.decode(errors="replace")))
-        if data != mended.encode():
-            damaged_path(path).write_bytes(data)
-            write_atomically(path, mended)
-            warn_once(f"the study file {path} was damaged; its whole records were kept")
-    finally:
-        lock.release()
-
-
-def _records(text: str) -> Iterator[str]:
-    """The records in a journal's text, whatever stands between them."""
-    decoder = json.JSONDecoder()
-    for line in text.split("\n"):
-        at = 0
-        while (start := line.find("{", at)) >= 0:
-            try:
-                record, at = decoder.raw_decode(line, start)
-            except (ValueError, RecursionError):
-                at = start + 1
-                continue
-            if isinstance(record.get("op_code"), int):
-                yield line[start:at]
 
 
 def damaged_path(path: Path) -> Path:
@@ -124,6 +98,23 @@ def damaged_path(path: Path) -> Path:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _with_storage(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that speaks of a storage that fails in the middle of a search as one speaks to a user."""
+
+    @functools.wraps(method)
+    def spoken(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except optuna.exceptions.StorageInternalError as error:
+            raise RedtuneError(f"the storage of the study failed: {_first_line(error)}") from error
+
+    return spoken
 
 
 # The searches of this process that may still tell a trial.
@@ -139,6 +130,7 @@ class Proposals:
         self.rng = random.Random(seed)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
         self.known: dict[Config, Trial] = {}
+        self.once_crashed: list[Config] = []  # in earlier calls, and to be tried once more
         self._asked: dict[Config, optuna.Trial | None] = {}  # None: it did not come from Optuna
         self._walk = space.walk()
         make = make_sampler(sampler, seed)
@@ -146,9 +138,11 @@ class Proposals:
             self.study = self._open(study, make, storage)
         except optuna.exceptions.StorageInternalError as error:
             raise UsageError(f"the storage {storage!r} does not open: {_first_line(error)}") from error
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-            if storage is not None or isinstance(error, UsageError):
+        except (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            if isinstance(error, UsageError):
                 raise
+            if storage is not None:
+                raise UsageError(f"the storage {storage!r} makes no sense: {_first_line(error)}") from error
             # Whole records that make no sense together: nothing can be kept of them but the file itself.
             damaged = journal_path().replace(damaged_path(journal_path()))
             warn_once(
@@ -166,6 +160,7 @@ class Proposals:
 
     def _recall(self, study: optuna.Study) -> None:
         """Reads the trials of earlier calls, and ends those that a killed process left running."""
+        crashes: Counter[Config] = Counter()
         for trial in study.get_trials(deepcopy=False):
             if trial.state == optuna.trial.TrialState.RUNNING:
                 if not _may_answer(trial):
@@ -173,12 +168,14 @@ class Proposals:
                     with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):
                         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                 continue
-            try:
-                done = from_json(Trial, json.loads(trial.user_attrs["trial"]))
-            except (KeyError, ValueError, TypeError, RedtuneError):
-                continue
-            if done.verdict != Verdict.REFUSED:
+            done = _measured(trial)
+            if done is not None and self.space.allows(done.config):
+                crashes[done.config] += done.verdict == Verdict.CRASHED
                 self.known[done.config] = done
+        for config, times in crashes.items():
+            if times < CRASHES and self.known[config].verdict == Verdict.CRASHED:
+                del self.known[config]
+                self.once_crashed.append(config)
 
     def suggest(self, trial: optuna.Trial) -> Config:
         """A config from Optuna's values: numbers by their place among the choices, so that near is near."""
@@ -227,7 +224,7 @@ class Proposals:
         config = self.suggest(trial)
         trial.set_user_attr("owner", self.owner)
         if config in self.known:
-            self._tell(trial, self.known[config])
+            self._end(trial, self.known[config])
         elif config in self._asked:
             self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
         elif reasons := self.space.refusals(config):
@@ -236,6 +233,7 @@ class Proposals:
             self._asked[config] = trial
         return config
 
+    @_with_storage
     def next(self) -> tuple[Config | None, list[str]]:
         """A legal config that was not measured and is not on its way, or None when none is left; and the refusals met
         on the way."""
@@ -254,13 +252,23 @@ class Proposals:
                 return drawn, refused
         return None, refused
 
+    @_with_storage
     def tell(self, trial: Trial) -> None:
         """Records what became of a config. A failure is a failed state with its reason, never a number."""
         self.known[trial.config] = trial
         asked = self._asked.pop(trial.config)
-        if asked is not None:
+        if asked is None:
+            self._add(trial)
+        else:
             self._tell(asked, trial)
-            return
+
+    @_with_storage
+    def revise(self, trial: Trial) -> None:
+        """Records what became later of a config that was told before: the last word counts."""
+        self.known[trial.config] = trial
+        self._add(trial)
+
+    def _add(self, trial: Trial) -> None:
         is_ok = trial.verdict == Verdict.OK
         values = self.parameters(trial.config) or {}
         self.study.add_trial(
@@ -280,12 +288,20 @@ class Proposals:
         return optuna.distributions.IntDistribution(0, len(options) - 1)
 
     def _tell(self, asked: optuna.Trial, trial: Trial) -> None:
-        asked.set_user_attr("trial", json.dumps(as_json(trial)))
+        try:
+            asked.set_user_attr("trial", json.dumps(as_json(trial)))
+            self._end(asked, trial)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            # Another process, which could not see this one, has taken it for dead and ended its trial.
+            self._add(trial)
+
+    def _end(self, asked: optuna.Trial, trial: Trial) -> None:
         if trial.verdict == Verdict.OK:
             self.study.tell(asked, trial.micros)
         else:
             self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
 
+    @_with_storage
     def close(self) -> None:
         """Ends what was asked and will not be measured."""
         for asked in self._asked.values():
@@ -293,6 +309,19 @@ class Proposals:
                 self.study.tell(asked, state=optuna.trial.TrialState.FAIL)
         self._asked.clear()
         _ACTIVE.discard(self.owner)
+
+
+def _measured(trial: optuna.trial.FrozenTrial) -> Trial | None:
+    """What a finished trial says that became of its config, or None where it says nothing that can be believed."""
+    try:
+        done = from_json(Trial, json.loads(trial.user_attrs["trial"]))
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    if done.verdict == Verdict.REFUSED or (done.verdict == Verdict.OK) != (done.micros is not None):
+        return None
+    figures = (done.micros, done.spread_us, done.error)
+    is_sound = all(value is None or 0 <= value < math.inf for value in figures) and done.micros != 0
+    return replace(done, note=printable(done.note)) if is_sound else None
 
 
 def _may_answer(trial: optuna.trial.FrozenTrial) -> bool:

@@ -1,16 +1,26 @@
-"""Tuned configs and trial rows on disk: read with suspicion, written atomically under a lock.
+"""Tuned configs, trial rows and compiled kernels on disk: read with suspicion, written so that a kill harms nothing.
 
 A tuned config is one YAML file, so that searches for different problems never meet. Its name is its key and holds all
 that changes the winner or its meaning; what the file says about itself must agree with the name. Anything unreadable is
-a miss with one warning. Files hold data only: they are read with the safe loader and every value is checked.
+a miss with one warning, and the next search writes it anew. A file may come from anybody, so it is data only: no code,
+no path and no class is taken from it, what it may cost to read is bounded, and every value is checked
+(`redtune.plainyaml`, `redtune.entries`). It is written under a lock and put in place in one step.
+
+Trial rows are lines of JSON that are only ever appended, and never read here.
+
+A compiled kernel is code, which no check can make harmless. So it is taken from nobody but the user: its folders are
+made for the user alone, and what lies in a folder that others may write to, or that is another user's, is not used. Its
+checksum covers its name too: a file that was moved to the place of another is none.
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import re
+import stat
 import tempfile
 import warnings
 import zlib
@@ -22,6 +32,9 @@ from typing import Any
 from redtune.config import KNOBS, Config, choices
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
+from redtune.entries import check_best
+from redtune.errors import UsageError
+from redtune.plainyaml import NotPlain, read_plain
 from redtune.refusals import is_legal
 from redtune.render import templates_digest, templates_path
 from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_json
@@ -29,7 +42,12 @@ from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_js
 CACHE_VARIABLE = "REDTUNE_CACHE"
 LOCK_TIMEOUT_S = 30.0
 SIZE_MARK = "2p"  # before the size classes in a file name
+MAX_ENTRY_BYTES = 1 << 15  # an operator of one's own takes most of it, in 500 letters an expression
 CHECK_BYTES = 4  # of the checksum behind a compiled kernel
+MAX_BINARY_BYTES = 1 << 28
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# What it means that a file cannot be written or locked; the last where a file system knows no locks.
+UNWRITABLE = (OSError, NotImplementedError)
 
 
 def format_number() -> int:
@@ -59,10 +77,15 @@ def warn_once(text: str, about: str = "") -> None:
     cause = about or text
     if cause not in WARNED:
         WARNED.add(cause)
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(printable(text), stacklevel=3)
 
 
-def warn_unkept(what: str, where: Path, error: OSError) -> None:
+def printable(text: str) -> str:
+    """The text with a mark for every character that is none to read: it may come from a file, and steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def warn_unkept(what: str, where: Path, error: Exception) -> None:
     """One warning for a cache that cannot be written, whatever would have gone there first."""
     about = f"unkept in {cache_path()}"
     warn_once(f"{what} could not be kept in {where} ({error}); {CACHE_VARIABLE} moves the cache", about)
@@ -98,23 +121,35 @@ def file_name(problem: Problem, temperature: str) -> str:
 
 def read_entry(path: Path) -> Best | None:
     """The entry in a file, or None where there is none that can be used; a damaged one gives a warning."""
-    import yaml
-
     try:
-        text = path.read_text(encoding="utf-8")
-        best = from_json(Best, yaml.safe_load(text))
-        expected = (folder_name(best.device), file_name(best.problem, best.temperature))
+        best = _entry_in(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, OverflowError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         warn_once(f"the tuned config {path} cannot be used and counts as absent: {reason}", about=str(path))
         return None
-    if best.format != format_number():
+    if best is None:
+        text = f"the tuned config {path} is of another version of redtune and counts as absent; so does every other one"
+        warn_once(text, about="another format")
         return None
+    expected = (folder_name(best.device), file_name(best.problem, best.temperature))
     if (path.parent.name, path.name) != expected:
         warn_once(f"the tuned config {path} was written for {'/'.join(expected)} and counts as absent here")
         return None
+    return best
+
+
+def _entry_in(path: Path) -> Best | None:
+    """What a file holds, or None for an entry of another format. Raises OSError, or ValueError for what is no entry."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise NotPlain("it is no file")  # a pipe would be waited for
+    data = read_plain(path, MAX_ENTRY_BYTES)
+    written = data.get("format") if isinstance(data, dict) else None
+    if type(written) is int and written != format_number():
+        return None
+    best = from_json(Best, data)
+    check_best(best)
     return best
 
 
@@ -132,25 +167,37 @@ def user_path(best_problem: Problem, device: Device, temperature: str) -> Path:
 
 
 def save(best: Best) -> bool:
-    """Writes the user's entry in one step. False, with one warning, where nothing can be written."""
+    """Writes the user's entry in one step. False, with one warning, where nothing can be written, or where it could not
+    be read again."""
     import yaml
 
     path = user_path(best.problem, best.device, best.temperature)
     text = yaml.safe_dump(as_json(best), sort_keys=False, allow_unicode=True)
     try:
+        check_best(best)
         with locked(path):
             write_atomically(path, text)
-    except OSError as error:
+    except UsageError as error:
+        warn_once(f"the tuned config could not be kept: {error}")
+        return False
+    except UNWRITABLE as error:
         warn_unkept("the tuned config", path.parent, error)
         return False
     return True
+
+
+def make_folder(folder: Path) -> None:
+    """A folder and those above it, for the user alone where they were not there."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def locked(path: Path) -> Any:
     """A lock on a file's name, across processes. Making it makes the folder."""
     import filelock
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     return filelock.FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S)
 
 
@@ -175,11 +222,23 @@ def append_row(device: Device, problem: Problem, trial: Trial, when: str) -> Non
     row = {"format": format_number(), "when": when, "device": device.name, **versions}
     row |= {"problem": as_json(problem), **as_json(trial)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        make_folder(path.parent)
+        append_line(path, json.dumps(row).encode())
     except OSError as error:
         warn_unkept("trial rows", path.parent, error)
+
+
+def append_line(path: Path, line: bytes, is_lasting: bool = False) -> None:
+    """Adds a line in one write, on the disk before it returns if it is lasting. What a kill or a full disk has left of
+    the last line stays one of its own."""
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        whole = (b"" if file.read(1) in (b"", b"\n") else b"\n") + line + b"\n"
+        if file.write(whole) != len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if is_lasting:
+            os.fsync(file.fileno())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +274,14 @@ def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[F
     )
     others = [name for name in dict.fromkeys(others) if name != own and name.startswith(f"{device.backend}-")]
     roots = ((user, "tuned here"), (shipped, "shipped"))
+    alike = []
     for distance, path, whose in _near_sizes([(root / own, whose) for root, whose in roots], problem, temperature):
         best = read_entry(path)
-        if best is not None:
+        if best is not None and best.device.name != device.name:
+            alike.append(Found(best.config, f"tuned on {best.device.name}, of the same architecture", best))
+        elif best is not None:
             yield Found(best.config, f"{whose}{_size(best.problem) if distance else ''}{_age(best, device)}", best)
+    yield from alike
     for folder in others:
         for _, path, _ in _near_sizes([(root / folder, whose) for root, whose in roots], problem, temperature):
             best = read_entry(path)
@@ -265,7 +328,7 @@ def _age(best: Best, device: Device) -> str:
 
 def _arch_distance(name: str, own: str) -> int:
     """How far apart two architectures of one backend are: by their number where they have one."""
-    digits = [int("".join(c for c in text.partition("-")[2] if c.isdigit()) or 0) for text in (name, own)]
+    digits = [int("".join(c for c in text.partition("-")[2] if c.isdecimal()) or 0) for text in (name, own)]
     return abs(digits[0] - digits[1])
 
 
@@ -279,20 +342,46 @@ def binary_path(kernel: Kernel, device: Device) -> Path:
 
 
 def read_binary(kernel: Kernel, device: Device) -> bytes | None:
-    """The compiled kernel, or None where there is none that is whole."""
+    """The compiled kernel, or None where there is none that is whole and the user's own."""
+    path = binary_path(kernel, device)
     try:
-        text = binary_path(kernel, device).read_bytes()
+        if not _is_users_own(path):
+            return None
+        with path.open("rb") as file:
+            text = file.read(MAX_BINARY_BYTES)
     except OSError:
         return None
     body, check = text[:-CHECK_BYTES], text[-CHECK_BYTES:]
-    return body if zlib.crc32(body).to_bytes(CHECK_BYTES, "little") == check and body else None
+    return body if body and check == _checksum(path, body) else None
 
 
 def keep_binary(kernel: Kernel, device: Device, binary: bytes) -> None:
     """Keeps a compiled kernel for later processes; where nothing can be written, one warning and nothing else."""
     path = binary_path(kernel, device)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, binary + zlib.crc32(binary).to_bytes(CHECK_BYTES, "little"))
+        make_folder(path.parent)
+        write_atomically(path, binary + _checksum(path, binary))
     except OSError as error:
         warn_unkept("a compiled kernel", path.parent, error)
+
+
+def _checksum(path: Path, binary: bytes) -> bytes:
+    """Of a compiled kernel in the file of that name."""
+    return zlib.crc32(binary, zlib.crc32(path.name.encode())).to_bytes(CHECK_BYTES, "little")
+
+
+def _is_users_own(path: Path) -> bool:
+    """Whether nobody but the user can have written a compiled kernel: the file, its folder and that of all compiled
+    kernels. One warning where somebody else can. Raises OSError where there is no file."""
+    if not hasattr(os, "geteuid"):
+        return path.is_file()  # Windows: the folder of a user's data is the user's
+    for each in (path, *path.parents[:2]):
+        found = each.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
+            warn_once(
+                f"compiled kernels in {path.parents[1]} are not used, as another user may write to {each.name}; remove "
+                "that folder to have one of your own",
+                about=f"foreign binaries in {path.parents[1]}",
+            )
+            return False
+    return stat.S_ISREG(path.stat().st_mode)

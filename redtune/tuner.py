@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import statistics
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -84,6 +86,8 @@ class Search:
             str(store.format_number()),
         ]
         parts += [f"{name}={value}" for name, value in sorted(fixed.items())]
+        # A sampler takes no values but those that its study began with.
+        parts.append(f"{zlib.crc32(json.dumps(dict(self.space.admitted)).encode()):08x}")
         return " | ".join(parts)
 
     # --- the loop -------------------------------------------------------------------------------------------------
@@ -98,8 +102,8 @@ class Search:
             self.report.measuring_seconds = time.monotonic() - measuring
             self._decide()
         finally:
-            self.proposals.close()
             self.lab.close()
+            self.proposals.close()
             self.report.seconds = time.monotonic() - self.began
         return self.report
 
@@ -138,7 +142,8 @@ class Search:
         proposals, given = self.proposals, len(self.proposals.known)
         neighbours = [found.config for found in store.candidates(self.problem, self.device, self.temperature)]
         known_shapes = starting_points(self.problem, self.lab.dialect, self.device)
-        queue = deque(proposals.queue([self.default, self.found.config, *neighbours[:4], *known_shapes]))
+        first = [self.default, self.found.config, *proposals.once_crashed]
+        queue = deque(proposals.queue([*first, *neighbours[:4], *known_shapes]))
         if self.space.is_within(self.budget):
             queue.extend(c for c in proposals.queue(list(self.space.walk())) if c not in queue)
             self.report.stopped = "every legal config was measured"
@@ -248,6 +253,7 @@ class Search:
         for trial in failed:
             finalists[:] = [c for c in finalists if c.kernel.config != trial.config]
             self.report.trials = [trial if known.config == trial.config else known for known in self.report.trials]
+            self.proposals.revise(trial)
             store.append_row(self.device, self.problem, trial, _now())
 
     def _judge_finals(self, configs: list[Config], roles: list[str], finals: Finals, incumbent: int | None) -> None:

@@ -161,7 +161,8 @@ def test_a_failure_is_a_failed_state_with_its_reason(verdict: Verdict) -> None:
     assert trial.state == TrialState.FAIL
     assert trial.value is None
     assert "why it failed" in trial.user_attrs["trial"]
-    assert proposals().known == {config: failed}
+    if verdict != Verdict.CRASHED:  # which gets another chance: see below
+        assert proposals().known == {config: failed}
 
 
 def test_what_was_asked_and_not_measured_is_ended() -> None:
@@ -253,17 +254,17 @@ def test_a_database_keeps_a_study(tmp_path: Path) -> None:
         pytest.param(b"null\nnull\n", id="null"),
     ],
 )
-def test_a_damaged_study_file_is_mended_with_one_warning(damage: bytes, fresh_cache: Path) -> None:
+def test_a_damaged_study_file_is_read_around_with_one_warning(damage: bytes, fresh_cache: Path) -> None:
     measured(proposals(), 1)
     path = fresh_cache / "studies.journal"
-    damaged = damage + path.read_bytes()
+    damaged = damage + path.read_bytes() + damage[:-1]
     path.write_bytes(damaged)
     with pytest.warns(UserWarning, match="was damaged") as caught:
         source = proposals()
-    assert len(ours(caught)) == 1
     assert len(source.known) == 1, "whole records are kept"
     assert measured(source, 1)
-    assert path.with_name("studies.journal.damaged").read_bytes() == damaged
+    assert len(ours(caught)) == 1
+    assert path.read_bytes().startswith(damaged), "nothing that was there is written over"
     assert len(proposals().known) == 2
 
 

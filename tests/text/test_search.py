@@ -600,10 +600,12 @@ def test_search_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"first {verdict}: " in first
         assert NOTES[verdict] in " ".join(first.split())
     assert "earlier calls" not in first
+    assert cli.main(ARGUMENTS) == 0  # tries again what crashed
+    capsys.readouterr()
     assert cli.main(ARGUMENTS) == 0
-    second = capsys.readouterr().out
-    assert "20 of them from earlier calls" in second
-    assert "started from: tuned here" in second
+    third = capsys.readouterr().out
+    assert "20 of them from earlier calls" in third
+    assert "started from: tuned here" in third
 
 
 @pytest.mark.usefixtures("faked_device")

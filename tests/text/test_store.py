@@ -201,7 +201,9 @@ def test_older_templates_or_another_driver_are_told() -> None:
 
 @pytest.mark.parametrize("n", [1, 33, 48, 2**31 - 1])
 @pytest.mark.parametrize("on", [GPU, CPU], ids=["cuda", "opencl"])
-@pytest.mark.parametrize("stored", [config(walk="tile", block=32, items=1), config(block=1024, combine="two_pass")])
+@pytest.mark.parametrize(
+    "stored", [config(walk="tile", block=32, items=1, accumulators=1), config(block=1024, combine="two_pass")]
+)
 def test_whatever_is_found_can_be_launched(on: Target, n: int, stored: Config) -> None:
     for bucket in (1, 10, 24):
         saved(best(on, stored, problem("max", n=1 << bucket)))
