@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from redtune.bench import Comparison
     from redtune.dialect import Dialect
     from redtune.outcome import Progress, Report
+    from redtune.probing import Probe
 
 DEFAULT_N = {"gpu": 1 << 28, "cpu": 1 << 25}
+PROBED_N = {"gpu": 1 << 24, "cpu": 1 << 22}
 
 
 def check_fixes(fix: Mapping[str, Value]) -> dict[str, Value]:
@@ -41,6 +43,12 @@ def check_fits(problem: Problem, device: Device) -> None:
             f"{problem.n * problem.results} elements of {problem.dtype} are {wanted / 2**30:.1f} GiB, "
             f"and {device.name} has {device.memory_bytes / 2**30:.1f} GiB"
         )
+
+
+def check_seed(seed: int) -> None:
+    """Raises UsageError for a seed that numpy does not take."""
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"seed is {seed}; it must lie between 0 and 2**32 - 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,7 @@ class Options:
             raise UsageError(f"a search of {self.trials} trials measures nothing; ask for at least 1")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise UsageError(f"a time limit of {self.time_limit_s:g} s leaves no time; ask for more than 0")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed is {self.seed}; it must lie between 0 and 2**32 - 1")
+        check_seed(self.seed)
         return self
 
     def run(self, problem: Problem, device: Device) -> Report:
@@ -253,6 +260,40 @@ def bench(
     problem = sized(problem, n if shape is None else 0, found)
     check_fits(problem, found)
     return compare_libraries(problem, found, is_cold=cold)
+
+
+def probe(
+    op: str = "sum",
+    dtype: str = "float32",
+    n: int | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
+    accumulate: str | None = None,
+    custom: str = "",
+    backend: str | None = None,
+    device: int = 0,
+    repeats: int | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Probe:
+    """Reduces one input over and over with a config of each way that blocks meet, and compares the results bit for bit.
+
+    Each runs `repeats` times (200 on a GPU and 30 on a CPU if None) on the idle device and as often under load. `n` is
+    2**24 on a GPU and 2**22 on a CPU if None. A broken promise is no error here: `Probe.check` raises it.
+    """
+    from redtune.lab import REPEATS, find_device
+    from redtune.probing import probe_strategies
+
+    if repeats is not None and repeats < 2:
+        raise UsageError(f"repeats is {repeats}: one run has no other to differ from; ask for at least 2")
+    check_seed(seed)
+    problem = wanted_problem(op, dtype, n, shape, axis, accumulate=accumulate, custom=custom)
+    found = find_device(backend, device)
+    if n is None and shape is None:
+        problem = replace(problem, n=PROBED_N[found.kind])
+    check_fits(problem, found)
+    return probe_strategies(problem, found, repeats or REPEATS[found.kind], seed, progress)
 
 
 def tuned(op: str | None = None) -> list[tuple[str, Best]]:

@@ -27,6 +27,7 @@ COMPILE_LIMIT_S = 60.0
 TRIAL_LIMIT_S = 20.0
 FINALS_LIMIT_S = 120.0
 LIBRARIES_LIMIT_S = 600.0
+REPEAT_LIMIT_S = 1800.0
 MAX_COMPILERS = 8
 REPEATS = {"gpu": 200, "cpu": 30}  # runs of one input that label a finalist, idle and as many under load
 READERS = 2
@@ -226,6 +227,13 @@ class Lab:
             absent=tuple(absent.items()),
             readers=tuple(samples for _, samples in groups["reader"]),
         )
+
+    def repeat(self, compiled: Compiled, repeats: int) -> Repeated:
+        """What one input of full size gives over and over, idle and under load."""
+        said = self._opened().ask(
+            "repeat", REPEAT_LIMIT_S, "repeated", repeats=repeats, seed=self.seed, **compiled.as_job()
+        )
+        return from_json(Repeated, said["repeated"])
 
     def ceiling(self, data_bytes: int) -> Timing:
         """The shortest time in which a kernel that only reads gets through `data_bytes` on this device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -26,14 +27,14 @@ def repeated(session: Session, once: Callable[[], Array], result: Dtype, runs: i
 
 
 def _half(once: Callable[[], Array], runs: int, seen: _Seen) -> tuple[float, set[bytes]]:
-    """The seconds that the runs took, and the digests of their results."""
-    took, digests = 0.0, set()
+    """The median of the seconds that a run took, and the digests of the results."""
+    took, digests = [], set()
     for _ in range(runs):
         start = time.perf_counter()
         raw = once()
-        took += time.perf_counter() - start
+        took.append(time.perf_counter() - start)
         digests.add(seen.add(raw))
-    return took, digests
+    return statistics.median(took), digests
 
 
 class _Seen:

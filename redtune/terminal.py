@@ -18,6 +18,7 @@ from redtune.config import KNOBS, Config, is_read
 from redtune.errors import RedtuneError
 from redtune.outcome import Progress as Step
 from redtune.outcome import Report, gigabytes_per_second
+from redtune.probing import Probe
 from redtune.store import user_path
 from redtune.types import Best, Device, Problem, as_json
 
@@ -275,6 +276,33 @@ def show_comparison(comparison: Comparison) -> None:
             out.print(f"{row.name}: {in_words(row.config, problem)}")
     for name, reason in comparison.absent:
         out.print(f"{name}: absent: {reason}")
+
+
+def show_probe(probe: Probe) -> None:
+    """What every way that blocks meet gave, run after run."""
+    out, runs = console(), probe.repeats
+    title = f"{in_brief(probe.problem)} on {probe.device.name} ({probe.device.backend})"
+    headings = ("combine", "blocks", "promised", "idle", "loaded", "spread", "ulps", "verdict")
+    table = Table(*headings, title=title)
+    for column in table.columns[3:7]:
+        column.justify = "right"
+    for s in probe.strategies:
+        promise = "the same bits" if s.is_promised else "may vary"
+        if s.repeated is None:
+            table.add_row(s.combine, *("-",) * 6, s.verdict)
+            continue
+        seen = s.repeated
+        ulps = "-" if seen.ulps is None else str(seen.ulps)
+        row = [str(s.blocks), promise, str(seen.idle), str(seen.loaded), f"{seen.spread:.3g}", ulps, s.verdict]
+        table.add_row(s.combine, *row)
+    out.print(table)
+    out.print(f"idle, loaded: how many different results {runs} runs of one input gave with the device idle and loaded")
+    for s in probe.strategies:
+        if s.config is None:
+            out.print(f"{s.combine}: {s.refusal}")
+        elif s.repeated is not None:
+            words = in_words(s.config, probe.problem)
+            out.print(f"{s.combine}: {words}; a run took {s.repeated.slowed:.1f}x as long under load")
 
 
 def show_tuned(rows: list[tuple[str, Best]]) -> None:

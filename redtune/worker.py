@@ -55,6 +55,7 @@ class Station:
     def __init__(self) -> None:
         self._opened: Opened | None = None
         self._inputs: Inputs | None = None
+        self._contested: tuple[Problem, int, Any] | None = None  # the last input that was repeated
 
     @property
     def opened(self) -> Opened:
@@ -141,6 +142,45 @@ class Station:
         timing = measure(self.opened.session, self._calls(bench), job["best_us"])
         done = Trial(kernel.config, kernel.digest, Verdict.OK, timing.median_us, timing.spread_us, error)
         return {"trial": as_json(done)}
+
+    def repeat(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Reduces one input of full size over and over, on the idle device and under load."""
+        from redtune.dtypes import dtype_named
+        from redtune.judge import Bench
+        from redtune.operators import result_of
+        from redtune.repeating import repeated
+        from redtune.windows import Window
+
+        kernel, program = self._load(job)
+        problem, opened = kernel.problem, self.opened
+        data, result = self._contest(problem, job["seed"]), dtype_named(result_of(problem))
+        whole = Window(0, problem.outer, problem.n, problem.inner)
+        # The load is the same program on the same input, with scratch of its own.
+        benches = [
+            Bench(opened.session, opened.backend.dialect, opened.device, problem, kernel.config, program)
+            for _ in range(2)
+        ]
+        for bench in benches:
+            bench.prepare([whole], result.bytes)
+        call, load = (bench.bind(data, whole, whole.size) for bench in benches)
+        storage = result.storage()
+        seen = repeated(
+            opened.session, lambda: benches[0].results(call, whole, storage), result, job["repeats"], [load]
+        )
+        return {"repeated": as_json(seen)}
+
+    def _contest(self, problem: Problem, seed: int) -> Any:
+        """An input on which order shows, kept for the next kernel of the problem."""
+        from redtune.data import contested_dataset
+        from redtune.dtypes import dtype_named
+        from redtune.operators import accumulates_in_floats, operator_of
+
+        if self._contested is None or self._contested[:2] != (problem, seed):
+            op, size = operator_of(problem), problem.n * problem.results
+            dtype, in_floats = dtype_named(problem.dtype), accumulates_in_floats(problem)
+            made = contested_dataset(op, dtype, size * op.inputs, seed, in_floats)
+            self._contested = problem, seed, self.opened.session.upload(made.raw)
+        return self._contested[2]
 
     def ceiling(self, job: dict[str, Any]) -> dict[str, Any]:
         """Times the main launch alone of kernels that only read: what they reach is the read ceiling."""
