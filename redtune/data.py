@@ -116,7 +116,9 @@ def add_factors(op: Operator, dtype: Dtype, raw: Array, rng: np.random.Generator
     return raw
 
 
-def judged_datasets(op: Operator, dtype: Dtype, seed: int, in_floats: bool = False) -> list[Dataset]:
+def judged_datasets(
+    op: Operator, dtype: Dtype, seed: int, in_floats: bool = False, is_compensated: bool = False
+) -> list[Dataset]:
     """The windowed datasets every candidate is judged on."""
     rng = np.random.default_rng(seed)
     base = dtype.decode(add_factors(op, dtype, dtype.encode(background(op, dtype, WINDOW, rng, in_floats)), rng))
@@ -152,9 +154,28 @@ def judged_datasets(op: Operator, dtype: Dtype, seed: int, in_floats: bool = Fal
         for name, values in _remote(base, dtype).items():
             if _is_for(op, dtype, values[:64]):
                 sets.append(make_dataset(name, values, dtype, exact=False))
+    if is_compensated:
+        sets.append(make_dataset("cancelling", _cancelling(WINDOW, rng), dtype, exact=False))
+    if op.bites == "any" and dtype.kind != "bool":
+        for name, (value, under) in _neighbours(dtype).items():
+            planted(name, value, np.full(WINDOW, under, base.dtype))
     if dtype.kind != "bool":
         filled("equal", {"units": -1}.get(op.bites, -3) if dtype.kind != "uint" else 3)
     return sets
+
+
+def _cancelling(n: int, rng: np.random.Generator) -> Array:
+    """Each number beside its negative: what plain additions lose is many times what is left in the end."""
+    half = rng.standard_normal(n // 2) * np.exp(rng.normal(0.0, 1.0, n // 2))
+    return np.stack([half, -half], axis=1).ravel()
+
+
+def _neighbours(dtype: Dtype) -> dict[str, tuple[Any, Any]]:
+    """A value and one beside it that nothing lies between: equal in any narrower type."""
+    if dtype.kind == "float":
+        return {"next above": (-1 + dtype.u, -1.0), "next below": (-1 - 2 * dtype.u, -1.0)}
+    low, high = dtype.limits
+    return {"next above": (high, high - 1), "next below": (low, low + 1)}
 
 
 # How far from zero deviations are small beside their mean, and by what factor squares leave the range of the dtype.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -90,6 +91,14 @@ DTYPES = {
 }
 
 UNSIGNED = {"int32": "uint32", "int64": "uint64"}
+
+
+def rounds_into(dtype: Dtype, wide: Dtype) -> bool:
+    """Whether an element may have to be rounded to become a `wide`."""
+    if not wide.u:
+        return False
+    bits = 8 * dtype.bytes - (dtype.kind == "int")
+    return dtype.u < wide.u if dtype.u else bits > -math.log2(wide.u)
 
 
 def dtype_named(name: str) -> Dtype:

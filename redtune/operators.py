@@ -423,7 +423,7 @@ OPERATORS = {
             "the sum of absolute values",
             "absolute(x)",
             lambda v: abs(right.real(v)).sum(-1),
-            right.SUM,
+            right.SUM_OF_SIZES,
             accumulates="float",
             result="float",
         ),

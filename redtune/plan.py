@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from redtune.combine import COMBINES, Combine
 from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
-from redtune.dtypes import dtype_named
+from redtune.dtypes import dtype_named, rounds_into
 from redtune.expressions import names_in
 from redtune.operators import Operator, field_type, keeps_losses, operator_of
 from redtune.references import Depths
@@ -262,10 +262,12 @@ def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
     trees = config.accumulators + 2 * config.block.bit_length() + 8
     together = parts if combine.in_turn else -(-parts // last) + 2 * last.bit_length()
     full = chain + tiles_each + ragged + trees + together
+    own = int(rounds_into(dtype_named(problem.dtype), dtype_named(problem.accumulate)))
     if problem.is_compensated or not keeps_losses(operator_of(problem), problem.accumulate):
-        return Depths(0 if problem.is_compensated else full, full)
+        return Depths(own + (0 if problem.is_compensated else full), own + full)
     # Atomics add finished values, so every block may round once more.
-    return Depths(chain + (parts if combine.in_turn and parts > 1 and is_split(problem, config) else 0), full)
+    blocks = parts if combine.in_turn and parts > 1 and is_split(problem, config) else 0
+    return Depths(own + chain + blocks, own + full)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,11 +142,32 @@ def magnitude(*inputs: Any) -> tuple[Any, ...]:
     return (terms.sum(axis=-1),)
 
 
-SUM = Tolerance(magnitude, lambda m, d, u: (d.chain + 2) * u * m[0])
+def _sum_measures(values: Any) -> tuple[Any, ...]:
+    return *magnitude(values), abs(total(real(values)))
+
+
+def _sum_bound(measures: tuple[Any, ...], depths: Depths, u: float) -> Any:
+    """Within a tile every addition rounds. Beyond it only what was lost does, in each of its four steps, and the result
+    once: of terms that cancel, next to nothing."""
+    terms, result = measures
+    return _kept(terms, depths, u) + 2 * u * result
+
+
+def _kept(terms: Any, depths: Depths, u: float) -> Any:
+    """What sums lose that keep what they lose from tile to tile; a little more, for what is of higher order."""
+    return 1.02 * (depths.chain * u + 4 * depths.full * u * u) * terms
+
+
+SUM = Tolerance(_sum_measures, _sum_bound)
+SUM_OF_SIZES = Tolerance(lambda x: magnitude(x) * 2, _sum_bound)
 DOT = Tolerance(magnitude, lambda m, d, u: (2 * d.chain + 4) * u * m[0])
 SQUARES = Tolerance(lambda x: magnitude(x, x), lambda m, d, u: (d.chain + 4) * u * m[0])
-NAN_SUM = Tolerance(lambda x: magnitude(without_nan(x)), SUM.bound)
-MEAN = Tolerance(lambda x: (magnitude(x)[0] / x.shape[-1],), lambda m, d, u: (d.chain + 6) * u * m[0], rounds=True)
+NAN_SUM = Tolerance(lambda x: _sum_measures(without_nan(x)), _sum_bound)
+MEAN = Tolerance(
+    lambda x: tuple(measure / x.shape[-1] for measure in _sum_measures(x)),
+    lambda m, d, u: _kept(m[0], d, u) + 6 * u * m[1],
+    rounds=True,
+)
 NORM = Tolerance(lambda x: (norm(x),), lambda m, d, u: (d.chain + 8) * u * m[0], rounds=True)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -25,6 +26,8 @@ from redtune.types import Device, Kernel, Problem, Trial, Verdict, as_json, from
 
 if TYPE_CHECKING:
     from redtune.judge import Bench, Judge
+
+PARENT_VARIABLE = "REDTUNE_PARENT"  # the process that started this one
 
 # Beyond its limit a job ends the process by itself, should the parent be gone and the device never answer.
 GRACE_S = 30.0
@@ -120,7 +123,7 @@ class Station:
         kernel, program = self._load(job)
         problem, opened = self.made.problem, self.opened
         bench = Bench(opened.session, opened.backend.dialect, opened.device, problem, kernel.config, program)
-        bench.prepare(self.made.judge.shapes(), self.made.judge.result.bytes)
+        bench.prepare(self.made.judge.shapes(), self.made.judge.answers.result.bytes)
         return bench
 
     def _calls(self, bench: Bench) -> list[Call]:
@@ -130,8 +133,8 @@ class Station:
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges one candidate, and times it if it is right."""
+        from redtune.answers import Wrong
         from redtune.clock import measure, patience_s
-        from redtune.judge import Wrong
 
         kernel = from_json(Kernel, job["kernel"])
         bench = self._bench(job)
@@ -222,8 +225,8 @@ class Station:
 
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges the finalists again and repeats them, then times them, the libraries and the readers in turns."""
+        from redtune.answers import Wrong
         from redtune.clock import interleave, sampler
-        from redtune.judge import Wrong
 
         session, made = self.opened.session, self.made
         entries: list[tuple[str, str, Callable[[], float]]] = []
@@ -287,11 +290,14 @@ def answer(station: Station, job: dict[str, Any]) -> tuple[dict[str, Any], bool]
 
 def _watch_parent() -> None:
     """Ends this process when its parent is gone, so that a killed search leaves nothing behind."""
-    parent = os.getppid()
+    # The parent says who it is: it may be gone by now, and this process another's child.
+    parent = int(os.environ.get(PARENT_VARIABLE) or os.getppid())
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
+        if os.getpgid(0) == os.getpid():  # what it has started goes along, such as a compiler
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from redtune.answers import Known, largest_error, smallest
 from redtune.config import Config
 from redtune.data import background, random_dataset
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
-from redtune.judge import Known, largest_error, smallest
 from redtune.operators import Operator, operator_of, result_of
 from redtune.plan import Plan, make_plan, operands_of
 from redtune.types import Device, Problem

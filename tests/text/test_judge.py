@@ -14,10 +14,11 @@ import pytest
 import redtune.data
 import redtune.judge
 import redtune.windows
+from redtune.answers import Known, Wrong, largest_error
 from redtune.config import Config, team_of
 from redtune.data import full_size
 from redtune.dtypes import dtype_named
-from redtune.judge import GUARD, Bench, Judge, Known, Wrong, largest_error
+from redtune.judge import GUARD, Bench, Judge
 from redtune.operators import accumulates_in_floats, operator_of, result_of
 from redtune.plan import make_plan, operands_of
 from redtune.types import Launch, Problem
@@ -193,7 +194,7 @@ def judged(kernel: Kernel, op: str, dtype: str, layout: str) -> float:
     judge, c = judge_of(op, dtype, layout), CONFIGS[layout]
     job = Job(judge.problem, c)
     bench = Bench(judge.session, ON.dialect, ON.device, judge.problem, c, lambda given: kernel(given, job))
-    bench.prepare(judge.shapes(), judge.result.bytes)
+    bench.prepare(judge.shapes(), judge.answers.result.bytes)
     return judge.judge(bench)
 
 
@@ -455,7 +456,7 @@ def test_a_kernel_that_varies_is_labelled(layout: str) -> None:
     ]
     for number, (program, halves, ulps) in enumerate(programs):
         bench = Bench(session, ON.dialect, ON.device, judge.problem, c, program)
-        bench.prepare(judge.shapes(), judge.result.bytes)
+        bench.prepare(judge.shapes(), judge.answers.result.bytes)
         seen = judge.repeats(bench, 24, [functools.partial(lambda: None)])
         assert (seen.runs, seen.idle > 1, seen.loaded > 1) == (24, *halves), number
         assert (seen.determinism, seen.ulps) == ("varies" if ulps else "run-to-run", ulps), number

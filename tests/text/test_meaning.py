@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from redtune.answers import smallest
 from redtune.dtypes import DTYPES, Dtype
 from redtune.evaluation import NORM_POWERS, limits, numpy_finish, numpy_identity
-from redtune.judge import smallest
 from redtune.operators import OPERATORS, Operator, accumulate_type, result_type
 from tests.text.folds import (
     Array,
