@@ -58,6 +58,11 @@ class Bits:
         assert free.repeated.determinism == "varies"
         assert free.repeated.ulps
 
+    def test_products_are_the_same_in_every_run(self, device: Device) -> None:
+        """Where sums keep what they lose to rounding, products do not: partials in another order would show."""
+        _, free = self.probe(make_problem("prod", "float64", self.doubles), device, self.runs)
+        assert [s.combine for s in free] == ["atomic"]
+
     def test_the_maximum_of_zeros_is_the_same_in_every_run_but_for_atomics(self, device: Device) -> None:
         _, (free,) = self.probe(make_problem("max", "float32", self.n), device, self.runs)
         assert free.repeated is not None

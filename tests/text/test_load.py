@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -11,9 +12,14 @@ from redtune.load import kept_busy
 
 def test_turns_go_on_for_as_long_as_the_block() -> None:
     turns = threading.Semaphore(0)
-    with kept_busy(turns.release):
+
+    def turn() -> None:
+        time.sleep(0.01)
+        turns.release()
+
+    with kept_busy(turn):
         assert turns.acquire(blocking=False), "one turn is over before the block begins"
-        for _ in range(100):
+        for _ in range(20):
             assert turns.acquire(timeout=10)
     while turns.acquire(blocking=False):
         pass
