@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redtune.clock import summary
+from redtune.clock import is_time, summary
 from redtune.config import Config
 from redtune.defaults import default_config
+from redtune.errors import RedtuneError
 from redtune.lab import Lab
 from redtune.plan import read_bytes
 from redtune.render import render
@@ -50,9 +51,14 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         data_bytes = read_bytes(problem)
         alone = lab.ceiling(data_bytes)
         compiled = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
+        for failed in (c for c in compiled if c.binary is None):
+            raise RedtuneError(f"the config to compare with did not compile: {failed.note}")
         finals = lab.finals(compiled, ROUNDS[device.kind], with_libraries=True)
 
     ceiling = finals.ceiling() or alone
+    timeless = "the clock showed no time"
+    if not all(is_time(sample) for samples in finals.samples for sample in samples):
+        raise RedtuneError(f"{timeless}, so nothing can be compared")
 
     def row(name: str, samples: tuple[float, ...], config: Config | None = None) -> Row:
         timing = summary(samples)
@@ -60,8 +66,9 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         return Row(name, timing, rate, ceiling.median_us / timing.median_us, config)
 
     rows = [row(name, samples, c) for (c, name), samples in zip(configs.items(), finals.samples, strict=True)]
-    if finals.baseline_samples:
-        rows.append(row(finals.baseline, finals.baseline_samples))
-    rows += [row(name, samples) for name, samples in finals.libraries]
-    absent = finals.absent + ((("library at hand", finals.baseline_absent),) if finals.baseline_absent else ())
+    libraries = [(finals.baseline, finals.baseline_samples)] if finals.baseline_samples else []
+    libraries += finals.libraries
+    rows += [row(name, samples) for name, samples in libraries if all(map(is_time, samples))]
+    absent = tuple((name, timeless) for name, samples in libraries if not all(map(is_time, samples)))
+    absent += finals.absent + ((("library at hand", finals.baseline_absent),) if finals.baseline_absent else ())
     return Comparison(problem, device, ceiling, tuple(rows), absent, temperature)

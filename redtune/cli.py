@@ -1,6 +1,7 @@
 """The command line: parse, one call of the API, print, exit code.
 
-Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted. Errors are one or two lines on stderr.
+Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted (143 where SIGTERM did it). Errors are one or
+two lines on stderr.
 """
 
 from __future__ import annotations
@@ -332,6 +333,7 @@ def main(arguments: list[str]) -> int:
         print(f"redtune: {error}", file=sys.stderr)
         return INTERRUPTED if isinstance(error, Interrupted) else 2 if isinstance(error, UsageError) else 1
     except typer.Abort:
+        print("redtune: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         # Typer's own errors of usage carry their sentence; its versions differ in where the class lives.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import queue
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from redtune.backends import BACKENDS, backend_named
 from redtune.clock import is_time, summary
@@ -20,6 +21,8 @@ from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.readers import reading_kernels
 from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict, as_json, from_json
+
+T = TypeVar("T")
 
 DEVICES_LIMIT_S = 60.0
 INPUTS_LIMIT_S = 300.0
@@ -80,13 +83,16 @@ def list_devices(backend: str) -> list[Device]:
     """The devices of a backend, found by a worker: this process opens none. Raises BackendMissing with the reason."""
     backend_named(backend)
     worker = WorkerProcess()
+
+    def parse(said: dict[str, Any]) -> list[Device]:
+        return [from_json(Device, device) for device in said["devices"]]
+
     try:
-        said = worker.ask("devices", DEVICES_LIMIT_S, "devices", backend=backend)
+        return worker.read("devices", DEVICES_LIMIT_S, "devices", parse, backend=backend)
     except (WorkerDied, WorkerTimedOut) as error:
         raise BackendMissing(f"the {backend} backend could not list its devices: {error}") from error
     finally:
         worker.kill()
-    return [from_json(Device, device) for device in said["devices"]]
 
 
 def find_device(backend: str | None, index: int) -> Device:
@@ -142,19 +148,22 @@ class Lab:
 
     def compile(self, kernel: Kernel) -> Compiled:
         """Compiles a kernel; a compiler that fails, crashes or never returns gives a verdict."""
+
+        def parse(said: dict[str, Any]) -> Compiled:
+            if "binary" not in said:
+                return Compiled(kernel, None, Verdict.NOT_COMPILED, str(said["refused"]))
+            base64.b64decode(said["binary"], validate=True)
+            return Compiled(kernel, said["binary"])
+
+        job = {"device": as_json(self.device), "kernel": as_json(kernel)}
         with self._compiler() as compiler:
             try:
-                said = compiler.ask(
-                    "compile", COMPILE_LIMIT_S, "done", device=as_json(self.device), kernel=as_json(kernel)
-                )
+                return compiler.read("compile", COMPILE_LIMIT_S, "done", parse, **job)
             except WorkerTimedOut:
                 note = f"the compiler took longer than {COMPILE_LIMIT_S:g} s"
                 return Compiled(kernel, None, Verdict.TIMED_OUT, note)
             except WorkerDied as died:
-                return Compiled(kernel, None, Verdict.NOT_COMPILED, f"the compiler crashed: {died}")
-        if "binary" not in said:
-            return Compiled(kernel, None, Verdict.NOT_COMPILED, said["refused"])
-        return Compiled(kernel, said["binary"])
+                return Compiled(kernel, None, Verdict.CRASHED, f"the compiler crashed: {died}")
 
     @contextmanager
     def _compiler(self) -> Iterator[WorkerProcess]:
@@ -165,6 +174,14 @@ class Lab:
             self._compilers.put(compiler)
 
     # --- measuring ------------------------------------------------------------------------------------------------
+
+    def _again(self, step: Callable[[], T]) -> T:
+        """A step in which no candidate runs. A process that dies in it was killed from outside, or the device is gone:
+        it is tried once more, and what happens then is raised."""
+        try:
+            return step()
+        except WorkerDied:
+            return step()
 
     def _opened(self) -> WorkerProcess:
         """The measuring worker with the device open."""
@@ -188,52 +205,49 @@ class Lab:
         kernel = compiled.kernel
         if compiled.binary is None:
             return Trial(kernel.config, kernel.digest, compiled.verdict, note=compiled.note)
-        worker = self._furnished()
+
+        def parse(said: dict[str, Any]) -> Trial:
+            trial = from_json(Trial, said["trial"])
+            if (trial.config, trial.digest) != (kernel.config, kernel.digest):
+                raise ValueError("it is of another kernel")
+            return trial
+
+        worker = self._again(self._furnished)
         try:
-            said = worker.ask("trial", TRIAL_LIMIT_S, "trial", best_us=best_us, **compiled.as_job())
+            return worker.read("trial", TRIAL_LIMIT_S, "trial", parse, best_us=best_us, **compiled.as_job())
         except WorkerTimedOut:
             return Trial(kernel.config, kernel.digest, Verdict.TIMED_OUT, note=f"no result within {TRIAL_LIMIT_S:g} s")
         except WorkerDied as died:
             return Trial(kernel.config, kernel.digest, Verdict.CRASHED, note=str(died))
-        return from_json(Trial, said["trial"])
 
     def finals(self, finalists: Sequence[Compiled], rounds: int, with_libraries: bool = False) -> Finals:
         """Times the finalists and the library at hand in turns, in a fresh process."""
         self._worker.kill()  # nothing of what came before can lean on these measurements
-        said = self._furnished().ask(
+        worker = self._again(self._furnished)
+        said = worker.read(
             "finals",
             LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
             "timed",
+            _finals_in,
             with_libraries=with_libraries,
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
             repeats=REPEATS[self.device.kind],
             readers=[reader.as_job() for reader in self._readers],
         )
-        if said["wrong"]:
-            raise FinalistWrong(said["wrong"], said["note"])
-        groups: dict[str, list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
-        for row in said["timed"]:
-            groups[row["group"]].append((row["name"], tuple(row["samples"])))
-        absent = dict(said["absent"])
-        baseline, baseline_samples = next(iter(groups["baseline"]), ("", ()))
-        return Finals(
-            samples=tuple(samples for _, samples in groups["finalist"]),
-            repeats=tuple(from_json(Repeated, row) for row in said["repeats"]),
-            baseline=baseline,
-            baseline_samples=baseline_samples,
-            baseline_absent=absent.pop("baseline", ""),
-            libraries=tuple(groups["library"]),
-            absent=tuple(absent.items()),
-            readers=tuple(samples for _, samples in groups["reader"]),
-        )
+        if isinstance(said, FinalistWrong):
+            raise said
+        if [len(said.samples), len(said.repeats)] != [len(finalists)] * 2:
+            worker.kill()
+            raise WorkerDied(f"the worker timed {len(said.samples)} finalists of {len(finalists)}")
+        return said
 
     def repeat(self, compiled: Compiled, repeats: int) -> Repeated:
         """What one input of full size gives over and over, idle and under load."""
-        said = self._opened().ask(
-            "repeat", REPEAT_LIMIT_S, "repeated", repeats=repeats, seed=self.seed, **compiled.as_job()
+        job = {"repeats": repeats, "seed": self.seed, **compiled.as_job()}
+        return self._opened().read(
+            "repeat", REPEAT_LIMIT_S, "repeated", lambda said: from_json(Repeated, said["repeated"]), **job
         )
-        return from_json(Repeated, said["repeated"])
 
     def ceiling(self, data_bytes: int) -> Timing:
         """The shortest time in which a kernel that only reads gets through `data_bytes` on this device."""
@@ -241,10 +255,15 @@ class Lab:
         compiled = [c for c in self._pool.map(self.compile, kernels) if c.binary is not None]
         if not compiled:
             raise RedtuneError("no kernel that only reads could be compiled, so there is no ceiling")
-        said = self._opened().ask(
-            "ceiling", FINALS_LIMIT_S, "timings", kernels=[c.as_job() for c in compiled], is_cold=self.is_cold
+        jobs = [c.as_job() for c in compiled]
+        rows = self._again(
+            lambda: self._opened().read(
+                "ceiling", FINALS_LIMIT_S, "timings", _timings_in, kernels=jobs, is_cold=self.is_cold
+            )
         )
-        timed = [(from_json(Timing, row), reader) for row, reader in zip(said["timings"], compiled, strict=True)]
+        timed = [pair for pair in zip(rows, compiled, strict=True) if is_time(pair[0].median_us)]
+        if not timed:
+            raise RedtuneError(f"the clock of {self.device.name} shows no time, so nothing can be measured on it")
         timed.sort(key=lambda pair: pair[0].median_us)
         # Readers read whole words; of fewer bytes than one they would read past the end.
         self._readers = [reader for _, reader in timed[:READERS]] if data_bytes >= 4 else []
@@ -252,18 +271,51 @@ class Lab:
 
     def copy(self, data_bytes: int) -> Timing:
         """How long a copy of `data_bytes` takes within device memory."""
-        return from_json(Timing, self._opened().ask("copy", FINALS_LIMIT_S, "timing", bytes=data_bytes)["timing"])
+        timing = self._opened().read(
+            "copy", FINALS_LIMIT_S, "timing", lambda said: from_json(Timing, said["timing"]), bytes=data_bytes
+        )
+        if not is_time(timing.median_us):
+            raise RedtuneError(f"the clock of {self.device.name} shows no time for a copy")
+        return timing
 
     def reduce_axes(self, path: str, op: str, axis: Any, keepdims: bool, custom: str) -> dict[str, Any]:
         """The reduction of some axes of a .npy file, by the same road as arrays."""
         limit_s = FINALS_LIMIT_S + Path(path).stat().st_size / 20e6
         job = {"path": path, "op": op, "axis": axis, "keepdims": keepdims, "custom": custom}
-        said = self._opened().ask("reduce_axes", limit_s, "result", **job)["result"]
-        config = from_json(Config, said["config"]) if said["config"] else None
-        return {**said, "config": config}
+
+        def parse(said: dict[str, Any]) -> dict[str, Any]:
+            result = dict(said["result"])
+            return {**result, "config": from_json(Config, result["config"]) if result["config"] else None}
+
+        return self._opened().read("reduce_axes", limit_s, "result", parse, **job)
 
     def reduce_file(self, compiled: Compiled, path: str) -> Any:
         """The reduction of a .npy file."""
         # A disk that reads 20 MB/s is the slowest that still counts as working.
         limit_s = FINALS_LIMIT_S + Path(path).stat().st_size / 20e6
         return self._opened().ask("reduce", limit_s, "value", path=path, **compiled.as_job())["value"]
+
+
+def _timings_in(said: dict[str, Any]) -> list[Timing]:
+    return [from_json(Timing, row) for row in said["timings"]]
+
+
+def _finals_in(said: dict[str, Any]) -> Finals | FinalistWrong:
+    """The final rounds as the worker tells them, or which finalist is wrong."""
+    if said["wrong"]:
+        return FinalistWrong(str(said["wrong"]), str(said["note"]))
+    groups: dict[str, list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
+    for row in said["timed"]:
+        groups[row["group"]].append((str(row["name"]), tuple(map(float, row["samples"]))))
+    absent = {str(name): str(reason) for name, reason in said["absent"]}
+    baseline, baseline_samples = next(iter(groups["baseline"]), ("", ()))
+    return Finals(
+        samples=tuple(samples for _, samples in groups["finalist"]),
+        repeats=tuple(from_json(Repeated, row) for row in said["repeats"]),
+        baseline=baseline,
+        baseline_samples=baseline_samples,
+        baseline_absent=absent.pop("baseline", ""),
+        libraries=tuple(groups["library"]),
+        absent=tuple(absent.items()),
+        readers=tuple(samples for _, samples in groups["reader"]),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -9,10 +10,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from redtune.errors import BackendMissing, RedtuneError, UsageError
-from redtune.worker import command
+from redtune.worker import PARENT_VARIABLE, command
+
+LOOK_S = 1.0  # how often one who waits for an answer looks whether the process was taken away
+T = TypeVar("T")
 
 KINDS = {"BackendMissing": BackendMissing, "UsageError": UsageError}
 
@@ -25,35 +31,53 @@ class WorkerTimedOut(RedtuneError):
     """The job overran its limit and the process was killed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Under:
+    """What a worker runs under: a command before its own, and what its environment holds besides."""
+
+    prefix: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class WorkerProcess:
     """One worker. Starts at the first question, and anew after it died."""
 
-    def __init__(self) -> None:
+    def __init__(self, under: Under | None = None) -> None:
+        self._under = under or Under()
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
         self._pending = b""
         self._is_retired = False
         self.generation = 0  # how often a process was started: state held in the old one is gone
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         arguments, extra = command()
         path = os.pathsep.join(filter(None, (extra["PYTHONPATH"], os.environ.get("PYTHONPATH"))))
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in order
-        )
+        try:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+            process = subprocess.Popen(
+                [*self._under.prefix, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "PYTHONPATH": path, **self._names_parent(), **self._under.environment},
+                start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in order
+            )
+        except OSError as error:
+            raise WorkerDied(f"no process could be started: {error}") from error
         assert process.stdin is not None and process.stdout is not None
         os.set_blocking(process.stdin.fileno(), False)
         os.set_blocking(process.stdout.fileno(), False)
         self._pending = b""
         self.generation += 1
         self._process = process
-        return process
+        if self._is_retired:  # while it started
+            self.kill()
+            raise WorkerDied("the search is over")
+
+    def _names_parent(self) -> dict[str, str]:
+        """A command before the worker's own is its parent, and ends with this process by itself."""
+        return {} if self._under.prefix else {PARENT_VARIABLE: str(os.getpid())}
 
     def is_alive(self) -> bool:
         """Whether a process is there to hold state."""
@@ -76,14 +100,23 @@ class WorkerProcess:
         line = json.dumps({"job": job, "limit_s": limit_s, **arguments}).encode() + b"\n"
         said = self._exchange(line, time.monotonic() + limit_s, limit_s)
         if "error" in said:
-            raise KINDS.get(said["kind"], RedtuneError)(said["error"])
+            raise KINDS.get(str(said.get("kind")), RedtuneError)(str(said["error"]))
         if "crashed" in said:
             self.kill()
-            raise WorkerDied(said["crashed"])
+            raise WorkerDied(str(said["crashed"]))
         if wants and wants not in said:
             self.kill()
             raise WorkerDied(f"the worker answered {str(said)[:80]!r} to {job}, without {wants}")
         return said
+
+    def read(self, job: str, limit_s: float, wants: str, parse: Callable[[dict[str, Any]], T], **arguments: Any) -> T:
+        """What `parse` makes of the answer to a job. A worker whose answer it cannot read has died."""
+        said = self.ask(job, limit_s, wants, **arguments)
+        try:
+            return parse(said)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            self.kill()
+            raise WorkerDied(f"the worker answered {str(said)[:80]!r} to {job}, which makes no sense") from error
 
     def _exchange(self, line: bytes, deadline: float, limit_s: float) -> dict[str, Any]:
         process = self._process
@@ -96,7 +129,10 @@ class WorkerProcess:
                 if left <= 0:
                     self.kill()
                     raise WorkerTimedOut(f"no answer within {limit_s:g} s")
-                for key, _ in ready.select(left):
+                found = ready.select(min(left, LOOK_S))
+                if self._process is not process:
+                    raise WorkerDied("the process was ended by another thread")
+                for key, _ in found:
                     if key.fileobj is process.stdout:
                         piece = os.read(process.stdout.fileno(), 1 << 20)
                         if not piece:
@@ -141,6 +177,9 @@ class WorkerProcess:
         process, self._process = self._process, None
         if process is None:
             return
+        # With whatever it has started, such as a compiler: it leads a group of its own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout, self._errors):

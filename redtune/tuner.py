@@ -229,6 +229,7 @@ class Search:
     def _finals(self, futures: list[Future[Compiled]]) -> tuple[list[Compiled], Finals]:
         """The final rounds of those finalists that come through them: one that fails now is out, and named."""
         finalists = [future.result() for future in futures]
+        deaths = 0
         while finalists:
             try:
                 finals = self.lab.finals(finalists, ROUNDS[self.device.kind])
@@ -236,10 +237,13 @@ class Search:
                 named = [c for c in finalists if c.kernel.digest == wrong.digest] or finalists[:1]
                 self._drop(finalists, [_failed(c, Verdict.WRONG, str(wrong)) for c in named])
             except (WorkerDied, WorkerTimedOut) as failed:
-                # Which of them it was shows when each runs alone; if none fails there, the fastest is the suspect.
+                deaths += 1
+                # Which of them it was shows when each runs alone. If none fails there, the process may have been killed
+                # from outside; if it dies again, the fastest is the suspect.
                 alone = [self.lab.trial(c, None) for c in finalists]
                 guilty = [trial for trial in alone if trial.verdict != Verdict.OK]
-                self._drop(finalists, guilty or [_failed(finalists[0], Verdict.CRASHED, str(failed))])
+                if guilty or deaths > 1:
+                    self._drop(finalists, guilty or [_failed(finalists[0], Verdict.CRASHED, str(failed))])
             else:
                 timeless = [c for c, row in zip(finalists, finals.samples, strict=True) if not all(map(is_time, row))]
                 if not timeless:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
+from redtune.worker import PARENT_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 
 # Answers each job by doing what its name says.
 SCRIPT = """
-import ctypes, json, os, signal, sys, time
+import ctypes, json, os, signal, subprocess, sys, time
 
 def say(text):
     sys.stdout.write(text)
@@ -47,6 +51,9 @@ for line in sys.stdin:
         time.sleep(600)
     elif name == "say":
         say(job["text"])
+    elif name == "child":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        say(json.dumps({"child": child.pid}) + "\\n")
     elif name == "noise":
         sys.stderr.write("x" * 5_000_000)
         sys.stderr.flush()
@@ -238,3 +245,113 @@ def test_a_retired_worker_starts_no_more(worker: WorkerProcess) -> None:
     with pytest.raises(WorkerDied):
         worker.ask("anything", 5.0)
     assert not worker.is_alive()
+
+
+# --- what is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_worker_has_started_ends_with_it(worker: WorkerProcess) -> None:
+    child = worker.ask("child", PATIENCE_S)["child"]
+    assert is_running(child)
+    worker.kill()
+    assert until(lambda: not is_running(child))
+
+
+# A worker in a job that never ends, with a process that it has started.
+BUSY = """
+import subprocess, sys, time
+from redtune import worker
+
+def hang(self, job):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
+    print(child.pid, file=sys.stderr, flush=True)
+    time.sleep(600)
+
+worker.Station.hang = hang
+worker.main()
+"""
+JOB = b'{"job": "hang", "limit_s": 600}\n'
+
+
+def busy_worker(parent: int) -> subprocess.Popen[bytes]:
+    """The real worker, told who has started it, with a job that never ends in its pipe."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), PARENT_VARIABLE: str(parent)},
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(JOB)
+    process.stdin.flush()
+    return process
+
+
+def test_a_worker_whose_parent_was_gone_before_it_looked_ends_with_all_it_has_started() -> None:
+    """It takes a while to start, and a kill may come in that while."""
+    process = busy_worker(2**22 + 1)
+    try:
+        assert process.wait(30) == -signal.SIGKILL
+    finally:
+        process.kill()
+        _, said = process.communicate()
+    for child in map(int, said.split()):
+        assert until(lambda child=child: not is_running(child))  # type: ignore[misc]
+
+
+def test_a_worker_ended_by_another_thread_is_not_waited_for(worker: WorkerProcess) -> None:
+    worker.ensure()
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            worker.ask("hang", 600)
+        except RedtuneError as error:
+            failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.3)
+    worker.retire()
+    asking.join(10)
+    assert not asking.is_alive()
+    assert [type(error) for error in failed] == [WorkerDied]
+
+
+def test_a_worker_retired_while_it_starts_is_gone(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    original = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        started.append(original(*arguments, **options))
+        worker.retire()
+        return started[0]
+
+    monkeypatch.setattr("redtune.process.subprocess.Popen", start)
+    with pytest.raises(WorkerDied, match="the search is over"):
+        worker.ask("echo", PATIENCE_S)
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_an_answer_that_makes_no_sense_ends_the_worker(worker: WorkerProcess) -> None:
+    before = pid_of(worker)
+    with pytest.raises(WorkerDied, match="which makes no sense"):
+        worker.read("echo", PATIENCE_S, "size", lambda said: said["size"]["width"])
+    replaced(worker, before)
+
+
+@pytest.mark.parametrize("what", ["no such program", "no place for its words", "too many processes"])
+def test_a_worker_that_cannot_start_is_one_sentence(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    if what == "no such program":
+        monkeypatch.setattr("redtune.process.command", lambda: (["/no/such/python"], {"PYTHONPATH": ""}))
+    elif what == "too many processes":
+        monkeypatch.setattr("redtune.process.subprocess.Popen", refuse)
+    else:
+        monkeypatch.setattr("redtune.process.tempfile.TemporaryFile", refuse)
+    with pytest.raises(WorkerDied, match="no process could be started") as caught:
+        WorkerProcess().ask("echo", PATIENCE_S)
+    assert len(str(caught.value).splitlines()) == 1
