@@ -237,7 +237,7 @@ class Station:
                 made.judge.judge(bench)
             except Wrong as wrong:
                 return {"timed": [], "wrong": item["kernel"]["digest"], "note": str(wrong)}
-            beside = self._calls(self._bench(item))  # the same program again, with scratch of its own
+            beside = self._calls(self._bench(item))[:1]  # the same program again, with scratch of its own
             repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
             entries.append(("finalist", "", sampler(session, self._calls(bench))))
         absent: list[tuple[str, str]] = []
