@@ -1,13 +1,11 @@
-"""The command line as a user meets it, on a real device: search, search again, show, run, and a kill in between."""
+"""The command line as a user meets it, on a real device: search, search again, show and run."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -299,64 +297,3 @@ def test_run_equals_numpy_on_a_hundred_million_elements(cache: Path, tmp_path: P
     out, _ = redtune(cache, "run", str(tmp_path / "large.npy"), "--op", "max", "--backend", "opencl")
     assert float(out) == values.max() < 0
     (tmp_path / "large.npy").unlink()
-
-
-# --- a kill -----------------------------------------------------------------------------------------------------------
-
-
-def children_of(pid: int) -> set[int]:
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(parent) == pid and state != "Z":
-            found.add(int(path.parent.name))
-    return found
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def until(condition: Callable[[], bool], limit_s: float) -> bool:
-    end = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def rows(cache: Path) -> int:
-    return sum(len(path.read_text().splitlines()) for path in (cache / "results").glob("*.jsonl"))
-
-
-def test_a_search_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    need("opencl")
-    search = ("search", "--op", "min", "--n", "2**16", "--backend", "opencl", "--json")
-    running = subprocess.Popen(
-        [sys.executable, "-m", "redtune", *search, "--trials", "60", "--time-limit", "5m"],
-        cwd=ROOT,
-        env={**os.environ, "REDTUNE_CACHE": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert until(lambda: rows(tmp_path) >= 3, 120)
-        workers = children_of(running.pid)
-        assert workers
-    finally:
-        running.send_signal(signal.SIGKILL)
-        running.wait()
-    assert until(lambda: not any(map(is_running, workers)), 60), "a worker outlived its parent"
-    finished = rows(tmp_path)
-    # A trial counts once the study knows it; its row is written right after.
-    document = json.loads(redtune(tmp_path, *search, "--trials", str(finished + 1))[0])
-    assert document["resumed"] in (finished, finished + 1)
-    assert document["trials"] == finished + 1
-    assert document["is_saved"]

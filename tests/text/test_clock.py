@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from redtune.clock import (
     SHORTEST_S,
     copies_for,
     interleave,
+    is_time,
     measure,
     paired_ratio,
     sampler,
@@ -199,3 +201,32 @@ def test_a_median_of_noise_is_near_the_truth() -> None:
     rows = [measure(session, calls(2)) for _ in range(50)]
     assert statistics.median(t.median_us for t in rows) == pytest.approx(1000.0, rel=0.02)
     assert all(0 < t.spread_us < 100 for t in rows)
+
+
+# --- a clock that lies ------------------------------------------------------------------------------------------------
+
+LIES = [0.0, -1e-3, math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_clock_that_always_lies_measures_nothing(lie: float) -> None:
+    _, session = scripted(lie)
+    timing = measure(session, calls(2))
+    assert not is_time(timing.median_us)
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("turn", [3, 5, 9])
+def test_a_clock_that_lies_once_measures_nothing(lie: float, turn: int) -> None:
+    """A median would hide it, and NaN sorts anywhere."""
+    times = iter([1e-3] * turn + [lie] + [1e-3] * 1000)
+    _, session = scripted(lambda: next(times))
+    assert not is_time(measure(session, calls(2)).median_us)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_first_call_without_a_time_is_no_reason_to_run_for_ever(lie: float) -> None:
+    times = iter([1e-6, lie] + [1e-6] * 100_000)
+    fake, session = scripted(lambda: next(times))
+    assert sampler(session, calls(2))() == pytest.approx(1e-6)
+    assert max(map(len, fake.runs)) <= SHORTEST_S / 1e-7 + 2

@@ -23,11 +23,13 @@ from redtune.errors import UsageError
 from redtune.lab import FinalistWrong
 from redtune.outcome import Report
 from redtune.process import WorkerDied
+from redtune.proposals import SAMPLERS
 from redtune.space import make_space
 from redtune.tuner import NothingVerified, Search
 from redtune.types import Best, Problem, Trial, Verdict
 from tests.fakes import NOTES, FakeLab, Outcome
 from tests.text.kernels import Target, problem, target
+from tests.text.test_proposals import EXTRAS
 
 # redtune silences Optuna's word on experimental features at import; pytest undoes that for every test.
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -156,6 +158,18 @@ def test_a_space_that_runs_out_ends_the_search(sampler: str) -> None:
     searched(equally, lab=again, trials=6, sampler=sampler, fixed=SIX)
     assert len(set(lab.measured + again.measured)) == 6
     assert len(again.measured) == 2
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_an_objective_that_does_not_vary_ends_with_the_default(sampler: str) -> None:
+    for package in EXTRAS.get(sampler, ()):
+        pytest.importorskip(package, reason=f"the sampler {sampler} needs {package}")
+    lab = FakeLab(MAX, GPU.device, equally, jitter=0.0)
+    report = searched(equally, lab=lab, trials=30, sampler=sampler)
+    assert len(lab.measured) == 30
+    assert report.best is not None
+    assert report.best.config == default_on(GPU)
+    assert report.verdict == "the default config is the best that was measured"
 
 
 def test_a_refused_config_costs_no_trial() -> None:
