@@ -419,14 +419,20 @@ def _reduce_flat(problem: Problem, path: str, device: Device) -> dict[str, Any]:
     """All elements of a file, in chunks where they are many."""
     from redtune import store
     from redtune.backends import backend_named
+    from redtune.defaults import starting_points
     from redtune.lab import Lab
     from redtune.render import render
 
     dialect = backend_named(device.backend).dialect
     found = store.lookup(problem, dialect, device)
+    # A stored config may have been compiled by another compiler, and this one may fail on it.
+    origins = {found.config: found.origin}
+    origins |= {c: "a default that compiles" for c in starting_points(problem, dialect, device) if c not in origins}
     with Lab(device, problem) as lab:
-        compiled = lab.compile(render(problem, found.config, dialect, device, output="state"))
-        if compiled.binary is None:
-            raise RedtuneError(f"the {found.origin} config did not compile: {compiled.note}")
-        value = lab.reduce_file(compiled, path)
-    return {"value": value, "n": problem.n, "shape": [], "config": found.config, "origin": found.origin}
+        for config, origin in origins.items():
+            compiled = lab.compile(render(problem, config, dialect, device, output="state"))
+            if compiled.binary is not None:
+                value = lab.reduce_file(compiled, path)
+                return {"value": value, "n": problem.n, "shape": [], "config": config, "origin": origin}
+            store.warn_once(f"the {origin} config did not compile, another one runs: {compiled.note}")
+    raise RedtuneError(f"no config of {problem.op} compiles on {device.name}: {compiled.note}")

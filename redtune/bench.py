@@ -50,9 +50,10 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         configs.setdefault(default, "redtune, default")
         data_bytes = read_bytes(problem)
         alone = lab.ceiling(data_bytes)
-        compiled = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
-        for failed in (c for c in compiled if c.binary is None):
-            raise RedtuneError(f"the config to compare with did not compile: {failed.note}")
+        tried = [lab.compile(render(problem, config, lab.dialect, device)) for config in configs]
+        compiled = [c for c in tried if c.binary is not None]
+        if not compiled:
+            raise RedtuneError(f"no config to compare with compiles: {tried[0].note}")
         finals = lab.finals(compiled, ROUNDS[device.kind], with_libraries=True)
 
     ceiling = finals.ceiling() or alone
@@ -65,10 +66,12 @@ def compare_libraries(problem: Problem, device: Device, *, is_cold: bool = True,
         rate = data_bytes / timing.median_us * 1e-3
         return Row(name, timing, rate, ceiling.median_us / timing.median_us, config)
 
-    rows = [row(name, samples, c) for (c, name), samples in zip(configs.items(), finals.samples, strict=True)]
+    ran = [c.kernel.config for c in compiled]
+    rows = [row(configs[c], samples, c) for c, samples in zip(ran, finals.samples, strict=True)]
     libraries = [(finals.baseline, finals.baseline_samples)] if finals.baseline_samples else []
     libraries += finals.libraries
     rows += [row(name, samples) for name, samples in libraries if all(map(is_time, samples))]
-    absent = tuple((name, timeless) for name, samples in libraries if not all(map(is_time, samples)))
+    absent = tuple((configs[c.kernel.config], f"did not compile: {c.note}") for c in tried if c not in compiled)
+    absent += tuple((name, timeless) for name, samples in libraries if not all(map(is_time, samples)))
     absent += finals.absent + ((("library at hand", finals.baseline_absent),) if finals.baseline_absent else ())
     return Comparison(problem, device, ceiling, tuple(rows), absent, temperature)

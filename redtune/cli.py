@@ -39,7 +39,7 @@ from redtune.arguments import (
     parse_shape,
     size_of,
 )
-from redtune.errors import RedtuneError, UsageError
+from redtune.errors import RedtuneError, UsageError, printable
 
 app = typer.Typer(
     help="Write, prove and tune reduction kernels for the device in front of you.",
@@ -320,25 +320,30 @@ class Interrupted(RedtuneError):
     """Ctrl-C; what was finished is kept."""
 
 
+def _say(text: str) -> None:
+    """A message on stderr; what it quotes cannot steer a terminal."""
+    print("redtune: " + "\n".join(map(printable, text.split("\n"))), file=sys.stderr)
+
+
 def main(arguments: list[str]) -> int:
     """The command line. Gives the exit code; prints errors in one or two lines, with a traceback only on --debug."""
     is_debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    warnings.showwarning = lambda message, *_, **__: print(f"redtune: warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     try:
         code = app(args=arguments or ["--help"], prog_name="redtune", standalone_mode=False)
     except RedtuneError as error:
         if is_debug:
             traceback.print_exc()
-        print(f"redtune: {error}", file=sys.stderr)
+        _say(str(error))
         return INTERRUPTED if isinstance(error, Interrupted) else 2 if isinstance(error, UsageError) else 1
     except typer.Abort:
-        print("redtune: interrupted", file=sys.stderr)
+        _say("interrupted")
         return INTERRUPTED
     except Exception as error:
         # Typer's own errors of usage carry their sentence; its versions differ in where the class lives.
         if not hasattr(error, "format_message"):
             raise
-        print(f"redtune: {error.format_message()}", file=sys.stderr)
+        _say(error.format_message())
         return 2
     return code if isinstance(code, int) else 0

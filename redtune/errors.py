@@ -32,3 +32,8 @@ class CompileError(RedtuneError):
 
 class DtypeError(UsageError, TypeError):
     """A dtype that has no meaning here; a TypeError too, as numpy has it."""
+
+
+def printable(text: str) -> str:
+    """The text with a mark for every character that is none to read: it may come from a file, and steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

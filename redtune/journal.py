@@ -55,7 +55,7 @@ class Journal(BaseJournalBackend):
         if self._unkept is None:
             try:
                 with self._locked():
-                    self._append(b"\n".join(json.dumps(log, separators=(",", ":")).encode() for log in logs))
+                    self._append(logs)
                 return
             except UNWRITABLE as error:
                 self._leave(error)
@@ -93,11 +93,13 @@ class Journal(BaseJournalBackend):
             self._unkept_read += 1
             yield self._unkept[self._unkept_read - 1]
 
-    def _append(self, lines: bytes) -> None:
+    def _append(self, logs: list[dict[str, Any]]) -> None:
         self._check_file()
         size = self.path.stat().st_size
+        lines = b"\n".join(json.dumps(log, separators=(",", ":")).encode() for log in logs)
         try:
-            append_line(self.path, lines, is_lasting=True)
+            # A power cut may take what was asked, but nothing that was finished.
+            append_line(self.path, lines, is_lasting=any("state" in log for log in logs))
         except OSError:
             os.truncate(self.path, size)  # half a record is no use to anyone
             raise

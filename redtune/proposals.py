@@ -30,10 +30,10 @@ from optuna.storages import JournalStorage
 
 from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
-from redtune.errors import BackendMissing, RedtuneError, UsageError
+from redtune.errors import BackendMissing, RedtuneError, UsageError, printable
 from redtune.journal import Journal
 from redtune.space import Space
-from redtune.store import UNWRITABLE, cache_path, printable, warn_once, warn_unkept
+from redtune.store import UNWRITABLE, cache_path, warn_once, warn_unkept
 from redtune.types import Trial, Verdict, as_json, from_json
 
 SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")

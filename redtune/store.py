@@ -33,7 +33,7 @@ from redtune.config import KNOBS, Config, choices
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.entries import check_best
-from redtune.errors import UsageError
+from redtune.errors import UsageError, printable
 from redtune.plainyaml import NotPlain, read_plain
 from redtune.refusals import is_legal
 from redtune.render import templates_digest, templates_path
@@ -57,11 +57,18 @@ def format_number() -> int:
 
 
 def cache_path() -> Path:
-    """The user's cache folder: REDTUNE_CACHE, or the platform's own place."""
+    """The user's cache folder: REDTUNE_CACHE, or the platform's own place; for a user without a home, a place where
+    nothing can be written."""
     import platformdirs
 
     moved = os.environ.get(CACHE_VARIABLE)
-    return Path(moved) if moved else platformdirs.user_cache_path("redtune")
+    if moved:
+        return Path(moved)
+    try:
+        found = platformdirs.user_cache_path("redtune")
+    except RuntimeError:
+        found = Path()
+    return found if found.is_absolute() else Path(os.devnull) / "redtune"
 
 
 def shipped_path() -> Path:
@@ -78,11 +85,6 @@ def warn_once(text: str, about: str = "") -> None:
     if cause not in WARNED:
         WARNED.add(cause)
         warnings.warn(printable(text), stacklevel=3)
-
-
-def printable(text: str) -> str:
-    """The text with a mark for every character that is none to read: it may come from a file, and steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def warn_unkept(what: str, where: Path, error: Exception) -> None:

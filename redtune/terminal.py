@@ -179,7 +179,10 @@ def as_shown(best: Best) -> str:
 
 def from_home(path: Path) -> str:
     """A path as a person writes it."""
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:  # the user has none
+        return str(path)
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 

@@ -346,6 +346,22 @@ def test_an_architecture_that_is_none_is_refused(backend: str, arch: str, refuse
     refused(USAGE, "show", "--source", "--op", "max", "--backend", backend, "--arch", arch)
 
 
+@pytest.mark.parametrize("text", ["\x1b]0;mine\x07", "\u202egnp.exe", "\xad", "\x9b2J", "\u2028", "\udcff"], ids=ascii)
+def test_what_a_message_quotes_cannot_steer_a_terminal(text: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    lines = [("search", "--op", text), ("search", "--ops", text), ("bench", "--op", "sum", text), (text,)]
+    lines += [
+        ("run", text, "--op", "max"),
+        ("run", str(tmp_path / text), "--op", "sum"),
+        ("search", "--manifest", text),
+    ]
+    lines += [("search", "--op", "sum", "--op-file", text), ("search", "--op", "sum", "--map", text)]
+    lines += [
+        ("search", "--op", "sum", f"--{option}", text) for option in ("dtype", "n", "shape", "fix", "sampler", "seed")
+    ]
+    for words in lines:
+        assert all(line.isprintable() for line in refused(USAGE, *words).split("\n")), words
+
+
 def test_debug_gives_the_traceback(redtune: Command) -> None:
     code, out, err = redtune("search", "--op", "maxx", "--debug")
     assert (code, out) == (USAGE, "")

@@ -7,7 +7,10 @@ import errno
 import itertools
 import json
 import math
+import multiprocessing
 import os
+import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,6 +28,8 @@ from redtune.custom import derived
 from redtune.entries import check_best
 from redtune.errors import UsageError
 from redtune.plainyaml import NotPlain, plain_data
+from redtune.problems import make_problem
+from redtune.terminal import from_home
 from redtune.types import Best, Trial, Verdict, as_json, from_json
 from tests.text.kernels import config, problem, random_problems, rendered, target
 from tests.text.test_store import CPU, GPU, MAX, TUNED, best, saved
@@ -423,3 +428,99 @@ def test_a_file_system_that_cannot_lock_is_one_warning(error: Exception, monkeyp
     with pytest.warns(UserWarning, match="could not be kept") as caught:
         kept = store.save(best()), measured(proposals(), 2)
     assert (kept[0], len(kept[1]), len(ours(caught))) == (False, 2, 1)
+
+
+def test_a_user_without_a_home_works_without_a_cache_and_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> Any:
+        raise KeyError(uid)
+
+    for name in ("REDTUNE_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.warns(UserWarning, match="REDTUNE_CACHE moves the cache") as caught:
+        assert not store.save(best())
+    store.append_row(GPU.device, MAX, Trial(TUNED, "d", Verdict.OK, 3.0), "2026-01-01")
+    assert store.lookup(MAX, GPU.dialect, GPU.device).best is None
+    assert len(caught) == 1
+    assert not Path("~").exists()
+    assert from_home(Path("/somewhere/else")) == "/somewhere/else"
+
+
+# --- many at once, and kills ------------------------------------------------------------------------------------------
+
+TUNERS = [
+    problem(op, dtype) for op in ("max", "min", "sum", "prod") for dtype in ("float32", "float64", "int32", "int8")
+]
+
+
+def _tune(folder: Path, k: int) -> None:
+    """What a search leaves behind, over and over: rows, then the entry. Says in a file what was finished."""
+    while not (folder / "go").exists():
+        time.sleep(0.001)
+    with (folder / str(k)).open("a") as finished:
+        for turn in range(1, 30):
+            store.append_row(GPU.device, TUNERS[k], Trial(TUNED, f"{k}.{turn}", Verdict.OK, 3.0), "2026-01-01")
+            assert store.save(best(p=TUNERS[k], trials=turn))
+            finished.write(f"{turn}\n")
+            finished.flush()
+
+
+def test_sixteen_processes_with_kills_lose_no_finished_entry_and_every_file_is_readable_always(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    fork = multiprocessing.get_context("fork")
+    tuners = [fork.Process(target=_tune, args=(tmp_path, k)) for k in range(16)]
+    for tuner in tuners:
+        tuner.start()
+    (tmp_path / "go").touch()
+    paths = [store.user_path(p, GPU.device, "cold") for p in TUNERS]
+    doomed = rng.sample(tuners, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while any(tuner.is_alive() for tuner in tuners):
+            for path in rng.sample(paths, 4):
+                store.read_entry(path)  # raises the warning that it would give
+            if doomed and rng.random() < 0.5:
+                os.kill(doomed.pop().pid or 0, signal.SIGKILL)
+        for tuner in tuners:
+            tuner.join()
+        assert [tuner.exitcode for tuner in tuners].count(0) >= 8
+        for k, path in enumerate(paths):
+            turns = (tmp_path / str(k)).read_text().split() if (tmp_path / str(k)).exists() else []
+            found = store.read_entry(path)
+            # One that was killed between the entry and its word on it has written one more.
+            assert (found.trials if found else 0) - int(turns[-1] if turns else 0) in (0, 1)
+            digests = {row["digest"] for row in lines_of(store.cache_path() / "results" / "cuda-sm_90.jsonl")}
+            assert {f"{k}.{turn}" for turn in turns} <= digests
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+ALIKE = [
+    *(
+        problem(op, dtype)
+        for op, dtype in (("sum", "float32"), ("sum", "float64"), ("max", "int8"), ("argmax", "int8"))
+    ),
+    *(problem(op) for op in ("nansum", "nanmax", "max", "mean", "var", "std")),
+    problem("sum", n=1 << 12, outer=1 << 12),
+    problem("sum", n=1 << 12, inner=1 << 12),
+    problem("sum", n=1 << 12, outer=1 << 6, inner=1 << 6),
+    problem("sum", is_strided=True),
+    problem("sum", determinism="run-to-run"),
+    problem("sum", is_compensated=True),
+    problem("sum", result="float64"),
+    problem("sum", is_masked=True),
+    problem("sum", is_seeded=True),
+    problem("sum", n=1 << 12, outer=1 << 12, is_ragged=True),
+    make_problem("sum", n=1 << 24, accumulate="float64"),
+    CUSTOM,
+    dataclasses.replace(MAX, op="sum_custom", custom=derived("sum", "x * x * x", None)),
+]
+
+
+def test_problems_that_differ_in_one_thing_have_entries_of_their_own() -> None:
+    entries = [best(p=p, trials=k) for k, p in enumerate(ALIKE, 1)]
+    paths = [saved(entry) for entry in entries]
+    assert len(set(paths)) == len(ALIKE)
+    assert [store.read_entry(path) for path in paths] == entries
+    for temperature, on in (("warm", GPU), ("cold", target("cuda", "sm_80")), ("cold", target("hip"))):
+        assert saved(best(on, p=ALIKE[0], temperature=temperature)) not in paths

@@ -133,7 +133,9 @@ def test_a_search_goes_on_when_the_file_is_damaged_beside_it(path: Path) -> None
 # --- the disk ---------------------------------------------------------------------------------------------------------
 
 
-def no_space(*_: object) -> None:
+def half_a_line(path: Path, line: bytes, is_lasting: bool = False) -> None:
+    with path.open("ab") as file:
+        file.write(line[: len(line) // 2])
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -145,7 +147,7 @@ def test_a_disk_that_fills_up_costs_no_finished_trial_and_not_the_search(
     kept = measured(source, done)
     whole = path.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, "fsync", no_space)
+        patch.setattr(journal, "append_line", half_a_line)
         with pytest.warns(UserWarning, match="No space left") as caught:
             assert len(measured(source, 4)) == 4
         source.close()
@@ -154,6 +156,19 @@ def test_a_disk_that_fills_up_costs_no_finished_trial_and_not_the_search(
     assert path.read_bytes() == whole, "no half record is left"
     assert set(proposals().known) == set(kept)
     assert set(measured(proposals(), 2)) <= set(proposals().known)
+
+
+def test_what_was_finished_is_on_the_disk_before_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what was only asked, a power cut may take the last records."""
+    synced: list[int] = []
+    monkeypatch.setattr(store.os, "fsync", synced.append)
+    source = proposals()
+    for done in range(3):
+        config, _ = source.next()
+        assert config is not None
+        assert len(synced) == done
+        source.tell(right(config))
+        assert len(synced) == done + 1
 
 
 @pytest.mark.parametrize("how", ["unlink", "replace"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from redtune import store
-from redtune.defaults import default_config
+from redtune import api, store
+from redtune.bench import compare_libraries
+from redtune.defaults import default_config, starting_points
 from redtune.errors import BackendMissing, RedtuneError
 from redtune.lab import Lab, list_devices
 from redtune.outcome import Report
@@ -19,9 +22,9 @@ from redtune.process import WorkerDied
 from redtune.readers import reading_kernels
 from redtune.render import render
 from redtune.tuner import NothingVerified, Search
-from redtune.types import Kernel, Verdict
+from redtune.types import Best, Kernel, Verdict
 from tests.text.kernels import problem, target
-from tests.text.scripted import TIMING
+from tests.text.scripted import SAME, TIMING
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -207,3 +210,68 @@ def test_nonsense_at_every_call_ends_in_one_sentence(job: str, text: str, plan: 
     with pytest.raises(RedtuneError) as caught:
         search(2).run()
     assert len(str(caught.value).splitlines()) == 1
+
+
+# --- a stored config that the compiler of today fails on --------------------------------------------------------------
+
+REFUSED = '{"done": false, "refused": "no such word"}'
+
+
+@pytest.fixture
+def stored(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Best:
+    """The winner of a search, made with another compiler."""
+    plan()
+    best = search().run().best
+    assert best is not None
+    older = dataclasses.replace(best, device=dataclasses.replace(GPU.device, toolchain="an older one"))
+    assert store.save(older)
+    monkeypatch.setattr("redtune.lab.find_device", lambda backend, index: GPU.device)
+    return older
+
+
+@pytest.mark.parametrize("do", [REFUSED, "die"])
+@pytest.mark.usefixtures("stored")
+def test_a_file_is_reduced_with_another_config_then(do: str, plan: Plan, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(1 << 20, np.float32))
+    plan(compile=[do])
+    with pytest.warns(UserWarning, match="did not compile, another one runs"):
+        found = api.reduce_file(str(tmp_path / "x.npy"), "max")
+    assert (found["value"], found["origin"]) == (7.0, "a default that compiles")
+    plan(compile=[do] * 30)
+    with pytest.raises(RedtuneError, match="no config of max compiles"):
+        api.reduce_file(str(tmp_path / "x.npy"), "max")
+
+
+@pytest.mark.usefixtures("stored")
+def test_a_search_goes_on_from_what_compiles(plan: Plan) -> None:
+    plan(compile=["right"] * len(list(reading_kernels(GPU.device, GPU.dialect, MAX.n * 4))) + [REFUSED])
+    report = search(6).run()
+    assert report.best is not None
+    assert report.is_saved
+
+
+def test_a_comparison_leaves_it_out_and_says_so(stored: Best, plan: Plan) -> None:
+    other = next(c for c in starting_points(MAX, GPU.dialect, GPU.device) if c != stored.config)
+    assert store.save(dataclasses.replace(stored, config=other))
+    readers = len(list(reading_kernels(GPU.device, GPU.dialect, MAX.n * 4)))
+    plan(compile=["right"] * readers + [REFUSED])
+    found = compare_libraries(MAX, GPU.device)
+    assert [row.name for row in found.rows] == ["redtune, default"]
+    assert ("redtune, tuned here, with another driver or compiler", "did not compile: no such word") in found.absent
+    plan(compile=["right"] * readers + [REFUSED] * 2)
+    with pytest.raises(RedtuneError, match="no config to compare with compiles"):
+        compare_libraries(MAX, GPU.device)
+
+
+@pytest.mark.parametrize("lie", [0.0, -1.0, float("nan")])
+def test_a_comparison_by_a_clock_that_shows_no_time_is_none(lie: float, plan: Plan) -> None:
+    rounds = [1e-4] * 14 + [lie]
+    said = {
+        "timed": [{"group": "finalist", "name": "", "samples": rounds}],
+        "repeats": [SAME],
+        "absent": [],
+        "wrong": "",
+    }
+    plan(finals=[json.dumps(said)])
+    with pytest.raises(RedtuneError, match="the clock showed no time"):
+        compare_libraries(MAX, GPU.device)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import random
 import re
 import signal
 import subprocess
@@ -388,6 +389,45 @@ def test_a_gain_within_the_spread_keeps_the_default_and_says_so() -> None:
     assert report.best.config == default_on(GPU)
     assert report.verdict == "the default config is within noise of the best that was measured, and is kept"
     assert report.is_saved
+
+
+def test_winners_of_repeated_searches_differ_by_less_than_the_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise of 4% on every time, and many configs within it."""
+
+    def true_us(config: Config) -> float:
+        return 100.0 + 20.0 / (config.items * config.vector)
+
+    found = []
+    for seed in range(3):
+        rng = random.Random(seed)
+        monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / str(seed)))
+
+        def noisy(config: Config, rng: random.Random = rng) -> Outcome:
+            return true_us(config) * rng.uniform(0.98, 1.02)
+
+        lab = FakeLab(MAX, GPU.device, noisy, final_us=true_us, jitter=0.04)
+        best = searched(noisy, lab=lab, trials=30, seed=seed).best
+        assert best is not None
+        assert best.spread_us > 0, "which is kept with the winner"
+        found.append(true_us(best.config))
+    assert max(found) < 1.03 * min(found)
+
+
+def test_configs_that_fail_do_not_attract_the_sampler() -> None:
+    """Half of the space fails. A score of nothing that counted for the best would draw the search there."""
+
+    def script(config: Config) -> Outcome:
+        return Verdict.WRONG if config.block >= 256 else wider_is_faster(config)
+
+    lab = FakeLab(MAX, GPU.device, script)
+    searched(script, lab=lab, trials=60)
+    late = lab.measured[25:]
+    space = make_space(MAX, GPU.dialect, GPU.device, {})
+    rng = random.Random(0)
+    share = sum(c.block >= 256 for c in (space.draw(rng) for _ in range(400)) if c is not None) / 400
+    assert sum(config.block >= 256 for config in late) / len(late) < share + 0.15
 
 
 def test_a_clear_gain_wins_and_says_how_much() -> None:
