@@ -12,7 +12,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redtune.api import devices, probe, reduce_file, search, search_many, source, tune, tuned
+    from redtune.api import devices, probe, reduce_file, search, search_many, source, tune, tuned, verify
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.outcome import Report
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "redtune.api": ("devices", "probe", "reduce_file", "search", "search_many", "source", "tune", "tuned"),
+    "redtune.api": ("devices", "probe", "reduce_file", "search", "search_many", "source", "tune", "tuned", "verify"),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
     "redtune.outcome": ("Report",),
@@ -51,6 +51,7 @@ __all__ = [
     "source",
     "tune",
     "tuned",
+    "verify",
 ]
 
 

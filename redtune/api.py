@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from redtune.dialect import Dialect
     from redtune.outcome import Progress, Report
     from redtune.probing import Probe
+    from redtune.verifying import Verified
 
 DEFAULT_N = {"gpu": 1 << 28, "cpu": 1 << 25}
 PROBED_N = {"gpu": 1 << 24, "cpu": 1 << 22}
+MOST_VERIFIED = 100_000
 
 
 def check_fixes(fix: Mapping[str, Value]) -> dict[str, Value]:
@@ -294,6 +296,41 @@ def probe(
         problem = replace(problem, n=PROBED_N[found.kind])
     check_fits(problem, found)
     return probe_strategies(problem, found, repeats or REPEATS[found.kind], seed, progress)
+
+
+def verify(
+    ops: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    layouts: Sequence[str] = (),
+    *,
+    configs: int = 60,
+    sanitize: bool = False,
+    backend: str | None = None,
+    device: int = 0,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Verified:
+    """Judges `configs` valid configs as a search would, drawn over operators, dtypes, layouts (all where none is
+    named) and every strategy; or runs them on small inputs under each checker of the backend: memcheck, racecheck, initcheck
+    and synccheck of compute-sanitizer on CUDA, oclgrind on OpenCL. Wrong ones are no error here: `Verified.check` raises
+    it. A checker that is not installed is named in `absent`."""
+    from redtune.lab import find_device
+    from redtune.operators import OPERATORS
+    from redtune.sampling import LAYOUTS, Scope
+    from redtune.verifying import verify_sample
+
+    for name in ops:
+        if name not in OPERATORS:
+            raise UsageError(unknown("operator", name, list(OPERATORS)))
+    for name in layouts:
+        if name not in LAYOUTS:
+            raise UsageError(unknown("layout", name, LAYOUTS))
+    kinds = tuple(dtype_named(name).name for name in dtypes)
+    if not 1 <= configs <= MOST_VERIFIED:
+        raise UsageError(f"configs is {configs}: ask for 1 to {MOST_VERIFIED}")
+    check_seed(seed)
+    scope = Scope(tuple(ops), kinds, tuple(layouts) or LAYOUTS)
+    return verify_sample(find_device(backend, device), scope, configs, seed, sanitize, progress)
 
 
 def tuned(op: str | None = None) -> list[tuple[str, Best]]:

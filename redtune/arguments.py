@@ -47,6 +47,11 @@ def parse_n(text: str | None) -> int | None:
     return int(value)
 
 
+def parse_names(text: str | None) -> tuple[str, ...]:
+    """`sum,max` as names; none for no text."""
+    return tuple(part.strip() for part in text.split(",")) if text is not None else ()
+
+
 def parse_seconds(text: str | None) -> float | None:
     """`90`, `90s` or `2m` as seconds."""
     if text is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from redtune.operators import accumulates_in_floats
 from redtune.plan import Plan, make_plan, operands_of
 from redtune.repeating import repeated
 from redtune.types import Device, Problem, Repeated
-from redtune.windows import SHIFT, Window, windows
+from redtune.windows import SHIFT, Window, resized, windows
 
 POISON = 0xA5
 GUARD = 64  # bytes behind the results and the partials that must stay as they were
@@ -67,12 +67,7 @@ class Bench:
 
     def plan(self, window: Window) -> Plan:
         """The launches and sizes over a window."""
-        problem = replace(self.problem, n=window.n, outer=window.outer, inner=window.inner)
-        if problem.layout != self.problem.layout:  # one result, in a kernel for many
-            problem = (
-                replace(problem, is_strided=True) if self.problem.layout == "columns" else replace(problem, outer=2)
-            )
-        return make_plan(problem, self.config, self.dialect, self.device)
+        return make_plan(resized(self.problem, window), self.config, self.dialect, self.device)
 
     def bind(self, data: Any, window: Window, shift: int = SHIFT) -> Any:
         """The launches over a window of `data`; a second input begins `shift` elements later in the same buffer."""

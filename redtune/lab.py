@@ -18,7 +18,7 @@ from redtune.clock import is_time, summary
 from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
-from redtune.process import WorkerDied, WorkerProcess, WorkerTimedOut
+from redtune.process import Under, WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.readers import reading_kernels
 from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict, as_json, from_json
 
@@ -28,6 +28,7 @@ DEVICES_LIMIT_S = 60.0
 INPUTS_LIMIT_S = 300.0
 COMPILE_LIMIT_S = 60.0
 TRIAL_LIMIT_S = 20.0
+EXAMINE_LIMIT_S = 300.0  # a checker or a simulator takes its time
 FINALS_LIMIT_S = 120.0
 LIBRARIES_LIMIT_S = 600.0
 REPEAT_LIMIT_S = 1800.0
@@ -79,10 +80,10 @@ class Finals:
         return min((summary(row) for row in rows), key=lambda t: t.median_us, default=None)
 
 
-def list_devices(backend: str) -> list[Device]:
+def list_devices(backend: str, under: Under | None = None) -> list[Device]:
     """The devices of a backend, found by a worker: this process opens none. Raises BackendMissing with the reason."""
     backend_named(backend)
-    worker = WorkerProcess()
+    worker = WorkerProcess(under)
 
     def parse(said: dict[str, Any]) -> list[Device]:
         return [from_json(Device, device) for device in said["devices"]]
@@ -115,16 +116,19 @@ def find_device(backend: str | None, index: int) -> Device:
 class Lab:
     """Compiles, judges and times candidates of one problem on one device."""
 
-    def __init__(self, device: Device, problem: Problem, *, seed: int = 0, is_cold: bool = True) -> None:
+    def __init__(
+        self, device: Device, problem: Problem, *, seed: int = 0, is_cold: bool = True, under: Under | None = None
+    ) -> None:
         self.device, self.problem, self.seed, self.is_cold = device, problem, seed, is_cold
         self.dialect: Dialect = backend_named(device.backend).dialect
         self.jobs = max(1, min(MAX_COMPILERS, os.cpu_count() or 1))
         self._compilers: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
-        self._all_compilers = [WorkerProcess() for _ in range(self.jobs)]
+        under = under or Under()
+        self._all_compilers = [WorkerProcess(under.for_compilers()) for _ in range(self.jobs)]
         for compiler in self._all_compilers:
             self._compilers.put(compiler)
         self._pool = ThreadPoolExecutor(self.jobs)
-        self._worker = WorkerProcess()
+        self._worker = WorkerProcess(under)
         self._readers: list[Compiled] = []  # the fastest kernels that only read, once the ceiling was measured
         self._open_in = self._inputs_in = 0  # the generation of the measuring worker that holds device and inputs
 
@@ -277,6 +281,26 @@ class Lab:
         if not is_time(timing.median_us):
             raise RedtuneError(f"the clock of {self.device.name} shows no time for a copy")
         return timing
+
+    def examine(self, compiled: Compiled, elements: int, threads: int) -> tuple[Verdict, str]:
+        """Runs one kernel on small inputs, of so many elements at most and with so many threads (any number if 0): what
+        became of it, and what was wrong."""
+        if compiled.binary is None:
+            return compiled.verdict, compiled.note
+        try:
+            said = self._opened().ask(
+                "examine", EXAMINE_LIMIT_S, "wrong", elements=elements, threads=threads, **compiled.as_job()
+            )
+        except WorkerTimedOut as late:
+            return Verdict.TIMED_OUT, str(late)
+        except WorkerDied as died:
+            return Verdict.CRASHED, str(died)
+        wrong = [str(text) for text in said["wrong"]]
+        return (Verdict.WRONG, wrong[0]) if wrong else (Verdict.OK, "")
+
+    def turn_to(self, problem: Problem) -> None:
+        """Makes the inputs of another problem before the next trial, so that the processes start once for many."""
+        self.problem, self._inputs_in = problem, 0
 
     def reduce_axes(self, path: str, op: str, axis: Any, keepdims: bool, custom: str) -> dict[str, Any]:
         """The reduction of some axes of a .npy file, by the same road as arrays."""

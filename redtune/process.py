@@ -33,10 +33,16 @@ class WorkerTimedOut(RedtuneError):
 
 @dataclass(frozen=True, slots=True)
 class Under:
-    """What a worker runs under: a command before its own, and what its environment holds besides."""
+    """What workers run under: what their environment holds besides; and for the one that runs kernels, a command before
+    its own, and where it is to be logged."""
 
     prefix: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    logging: Mapping[str, str] = field(default_factory=dict)
+
+    def for_compilers(self) -> Under:
+        """The same for workers that run no kernel."""
+        return Under(environment=self.environment)
 
 
 class WorkerProcess:
@@ -60,7 +66,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, "PYTHONPATH": path, **self._names_parent(), **self._under.environment},
+                env={**os.environ, "PYTHONPATH": path, **self._more_environment()},
                 start_new_session=True,  # Ctrl-C is for the parent, which ends its workers in order
             )
         except OSError as error:
@@ -75,9 +81,10 @@ class WorkerProcess:
             self.kill()
             raise WorkerDied("the search is over")
 
-    def _names_parent(self) -> dict[str, str]:
-        """A command before the worker's own is its parent, and ends with this process by itself."""
-        return {} if self._under.prefix else {PARENT_VARIABLE: str(os.getpid())}
+    def _more_environment(self) -> dict[str, str]:
+        # A command before the worker's own is its parent, and ends with this process by itself.
+        parent = {} if self._under.prefix else {PARENT_VARIABLE: str(os.getpid())}
+        return {**parent, **self._under.environment, **self._under.logging}
 
     def is_alive(self) -> bool:
         """Whether a process is there to hold state."""

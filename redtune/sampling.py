@@ -39,6 +39,29 @@ CPU_UNROLLED = 512
 Demands = Mapping[str, tuple[Value, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a sample is drawn from: some operators, dtypes and layouts (all if empty), and configs in which so many
+    threads at most share a result (any number if 0), as a simulator takes them one after the other."""
+
+    ops: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = LAYOUTS
+    threads: int = 0
+
+    def holds(self, op: str, dtype: str) -> bool:
+        """Whether an operator of a dtype belongs to it."""
+        return (not self.ops or op in self.ops) and (not self.dtypes or dtype in self.dtypes)
+
+    def fits(self, problem: Problem, config: Config, device: Device) -> bool:
+        """Whether few enough threads share a result."""
+        parts = parts_of(problem, config, device) if problem.layout == "flat" else config.split
+        return not self.threads or parts * config.block <= self.threads
+
+
+EVERYTHING = Scope()
+
+
 def several_blocks() -> tuple[Value, ...]:
     return tuple(split for split in choices("split") if split != 1)
 
@@ -61,7 +84,14 @@ def strata(layout: str) -> list[Demands]:
     return rows + alone
 
 
-def drawn(problem: Problem, device: Device, demands: Demands, rng: random.Random, draws: int = DRAWS) -> Config | None:
+def drawn(
+    problem: Problem,
+    device: Device,
+    demands: Demands,
+    rng: random.Random,
+    draws: int = DRAWS,
+    scope: Scope = EVERYTHING,
+) -> Config | None:
     """One legal config at random in which every knob demanded has an effect, or None when none was found.
 
     It draws from every choice of a knob and not from `Space.admitted`, so that it is no narrower than the refusals.
@@ -79,7 +109,8 @@ def drawn(problem: Problem, device: Device, demands: Demands, rng: random.Random
         if any(getattr(config, name) not in options or not is_read(name, config) for name, options in demands.items()):
             continue
         if not refusals(config, problem, dialect, device) and is_quick(problem, config, device):
-            return config
+            if scope.fits(problem, config, device):
+                return config
     return None
 
 
@@ -221,11 +252,14 @@ def pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
                 yield op, dtype
 
 
-def problems(layout: str, device: Device, rng: random.Random) -> Iterator[Problem]:
+def problems(layout: str, device: Device, rng: random.Random, scope: Scope = EVERYTHING) -> Iterator[Problem]:
     """Problems of a layout without end, over operators, dtypes, sizes and what else may be asked for."""
+    held = [pair for pair in pairs(rng) if scope.holds(*pair)]
+    if not any(problem_refusal(problem_of(*pair, layout, SHAPES[layout][0]), device) == "" for pair in held):
+        raise UsageError(f"no problem to sample on {device.name}: {', '.join(scope.ops)} of {', '.join(scope.dtypes)}")
     used: Counter[str] = Counter()
     shapes = itertools.cycle(SHAPES[layout])
-    for op, dtype in itertools.cycle(list(pairs(rng))):
+    for op, dtype in itertools.cycle(held):
         legal = flavours(op, dtype)
         kind = min(legal, key=lambda name: used[name])
         used[kind] += 1 if len(legal) > 1 else 0
@@ -237,32 +271,37 @@ def problems(layout: str, device: Device, rng: random.Random) -> Iterator[Proble
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def sampled(device: Device, count: int, seed: int) -> Iterator[tuple[Problem, Config]]:
+def sampled(device: Device, count: int, seed: int, scope: Scope = EVERYTHING) -> Iterator[tuple[Problem, Config]]:
     """`count` problems with a legal config each, over operators x dtypes x layouts x strategies."""
     rng = random.Random(seed)
-    given = {layout: problems(layout, device, rng) for layout in LAYOUTS}
+    given = {layout: problems(layout, device, rng, scope) for layout in scope.layouts}
     rows = {layout: rng.sample(legal_strata(layout, device), len(legal_strata(layout, device))) for layout in LAYOUTS}
     wanted = {layout: set(wishes(layout, device)) for layout in LAYOUTS}
     for k in range(count):
-        layout = LAYOUTS[k % len(LAYOUTS)]
+        layout = scope.layouts[k % len(scope.layouts)]
         problem = next(given[layout])
-        yield problem, _next_config(problem, device, rows[layout], wanted[layout], rng)
+        yield problem, _next_config(problem, device, rows[layout], wanted[layout], rng, scope)
 
 
 def _next_config(
-    problem: Problem, device: Device, rows: list[Demands], wanted: set[tuple[str, Value]], rng: random.Random
+    problem: Problem,
+    device: Device,
+    rows: list[Demands],
+    wanted: set[tuple[str, Value]],
+    rng: random.Random,
+    scope: Scope,
 ) -> Config:
     """A config of the stratum that has waited longest among those that the problem allows, with one of the values that
     are still wanted if one goes with it."""
     for row in list(rows):
-        config = drawn(problem, device, row, rng, DRAWS // 5)
+        config = drawn(problem, device, row, rng, DRAWS // 5, scope)
         if config is None:
             continue
         rows.remove(row)
         rows.append(row)
         for name, value in rng.sample(sorted(wanted, key=str), min(3, len(wanted))):
             if value in row.get(name, (value,)):
-                config = drawn(problem, device, {**row, name: (value,)}, rng, DRAWS // 5) or config
+                config = drawn(problem, device, {**row, name: (value,)}, rng, DRAWS // 5, scope) or config
         wanted -= {(name, getattr(config, name)) for name in KNOBS if is_read(name, config)}
         return config
     raise AssertionError(f"no stratum has a config for {problem}")

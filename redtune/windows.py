@@ -95,6 +95,15 @@ class Window:
         return values
 
 
+def resized(problem: Problem, window: Window) -> Problem:
+    """The problem of a kernel's layout with the sizes of a window."""
+    found = replace(problem, n=window.n, outer=window.outer, inner=window.inner)
+    if found.layout == problem.layout:
+        return found
+    # One result, in a kernel for many.
+    return replace(found, is_strided=True) if problem.layout == "columns" else replace(found, outer=2)
+
+
 def room() -> int:
     """How far a window may reach, so that the plant can be at either end of it, and of a second input's."""
     return WINDOW // 2 - SHIFT

@@ -58,6 +58,7 @@ class Station:
     def __init__(self) -> None:
         self._opened: Opened | None = None
         self._inputs: Inputs | None = None
+        self._held: list[Any] = []  # buffers of examinations
         self._contested: tuple[Problem, int, Any] | None = None  # the last input that was repeated
 
     @property
@@ -255,6 +256,14 @@ class Station:
         rows = interleave([sample for _, _, sample in entries], job["rounds"])
         timed = [{"group": g, "name": name, "samples": row} for (g, name, _), row in zip(entries, rows, strict=True)]
         return {"timed": timed, "repeats": repeats, "absent": absent, "wrong": ""}
+
+    def examine(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What is wrong with one kernel on small inputs, in memory that ends where they end."""
+        from redtune.examination import Examination
+
+        (kernel, program), opened = self._load(job), self.opened
+        place = opened.session, opened.backend.dialect, opened.device
+        return {"wrong": Examination(*place, kernel, program, job["elements"], job["threads"], self._held).wrong()}
 
     def reduce_axes(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces some axes of a .npy file as arrays are reduced."""

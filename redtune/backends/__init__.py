@@ -53,6 +53,10 @@ class Session(Protocol):
         """The elements as an array that `redtune.reduce` takes on this device."""
         ...
 
+    def empty(self, size: int) -> Any:
+        """A buffer of exactly so many bytes, which nobody has written yet."""
+        ...
+
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
         """Overwrites the first bytes of a buffer."""
         ...

@@ -322,6 +322,9 @@ class OpenclSession:
         how = flags.USE_HOST_PTR if self.shares_memory else flags.COPY_HOST_PTR
         return self.cl.Buffer(self.context, flags.READ_WRITE | how, hostbuf=np.require(host, requirements=["C", "W"]))
 
+    def empty(self, size: int) -> Any:
+        return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(1, size))
+
     def array(self, host: np.ndarray[Any, Any]) -> Any:
         return host
 

@@ -164,10 +164,6 @@ def first_device(backend: str) -> Device:
 class Rounds(Lab):
     """A lab that goes from problem to problem, so that its processes start once."""
 
-    def turn_to(self, problem: Problem) -> None:
-        """Makes the inputs of another problem before the next trial."""
-        self.problem, self._inputs_in = problem, 0
-
     def judge(self, pairs: Iterable[tuple[Problem, Config]]) -> Judged:
         """The verdict on every config, while the next ones are compiled."""
         made = [(p, self.compile_ahead(render(p, c, self.dialect, self.device))) for p, c in pairs]

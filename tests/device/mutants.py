@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from redtune.backends import backend_named
+from redtune.checkers import Checker
 from redtune.config import Config, settled
+from redtune.lab import Lab
+from redtune.problems import make_problem
 from redtune.refusals import refusals
 from redtune.render import render
 from redtune.sampling import Flavour, problem_of
-from redtune.types import Device, Kernel, Problem
+from redtune.types import Device, Kernel, Problem, Verdict
+from redtune.verifying import Watched
 
 Shape = tuple[int, int, int]
 SHAPES: dict[str, Shape] = {"flat": (1, 60_001, 1), "rows": (50, 777, 1), "columns": (3, 300, 40)}
@@ -146,3 +151,34 @@ def _body(text: str, function: str) -> tuple[int, int]:
     match = re.search(rf"^[^\n]*\b{function}\([^;{{]*\{{\n", text, re.MULTILINE)
     assert match, f"no function {function}"
     return match.end(), text.index("\n}", match.end())
+
+
+# --- who finds them out -----------------------------------------------------------------------------------------------
+
+Outcome = tuple[Verdict, str]
+
+
+def judged(device: Device, found: Sequence[Mutant]) -> list[Outcome]:
+    """What the judge says of each mutant."""
+    rows = []
+    with Lab(device, make_problem("max"), is_cold=False) as lab:
+        for mutant, future in [(mutant, lab.compile_ahead(mutant.kernel)) for mutant in found]:
+            if lab.problem != mutant.kernel.problem:
+                lab.turn_to(mutant.kernel.problem)
+            trial = lab.trial(future.result(), None)
+            rows.append((trial.verdict, trial.note))
+    return rows
+
+
+def watched(device: Device, checker: Checker, table: Sequence[Mutation], folder: Path) -> dict[str, Outcome]:
+    """What a checker says of each mutant that can run where it watches, by name."""
+    watch = Watched(checker, folder)
+    there = watch.device(device)
+    found = list(mutants(table, there))
+    rows = watch.run(there, [mutant.kernel for mutant in found])
+    return {mutant.name: row for mutant, row in zip(found, rows, strict=True)}
+
+
+def is_caught(outcome: Outcome) -> bool:
+    """Whether a mutant was found out: one that does not compile never was a kernel."""
+    return outcome[0] in (Verdict.WRONG, Verdict.CRASHED, Verdict.TIMED_OUT)

@@ -166,6 +166,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     __shared__ State slots[8];
     __shared__ State ranks[CLUSTER];
     __shared__ int is_last;
+    cluster_barrier();  // every block of the cluster runs by now, so that the others may store to the first one
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
