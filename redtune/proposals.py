@@ -133,6 +133,7 @@ class Proposals:
         self.once_crashed: list[Config] = []  # in earlier calls, and to be tried once more
         self._asked: dict[Config, optuna.Trial | None] = {}  # None: it did not come from Optuna
         self._walk = space.walk()
+        self._can_ask = True  # until the sampler fails
         make = make_sampler(sampler, seed)
         try:
             self.study = self._open(study, make, storage)
@@ -219,9 +220,16 @@ class Proposals:
         self._asked[config] = None
         return True
 
-    def _ask(self) -> Config:
+    def _ask(self) -> Config | None:
+        """A config of the sampler's, or None where it makes nothing of what the study holds."""
         trial = self.study.ask()
-        config = self.suggest(trial)
+        try:
+            config = self.suggest(trial)
+        except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError) as error:
+            warn_once(f"the sampler fails on what the study holds ({_first_line(error)}); configs are drawn at random")
+            self._can_ask = False
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return None
         trial.set_user_attr("owner", self.owner)
         if config in self.known:
             self._end(trial, self.known[config])
@@ -242,7 +250,9 @@ class Proposals:
             return next((c for c in self._walk if self.adopt(c)), None), refused
         for _ in range(PATIENCE):
             before = len(self._asked)
-            config = self._ask()
+            config = self._ask() if self._can_ask else None
+            if config is None:
+                break
             if len(self._asked) > before:
                 return config, refused
             refused += self.space.refusals(config)[:1]

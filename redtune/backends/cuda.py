@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LANES = 32
+DOUBLE_ATOMICS = 60  # the first architecture that has an atomicAdd of doubles
 NAMED_BARRIERS = 15  # sixteen in hardware, and barrier 0 is the whole block's
 
 
@@ -39,6 +40,9 @@ def _arch_number(arch: str) -> int:
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if config.hint == "no_allocate" and "no_allocate" not in device.features:
         yield f"hint no_allocate needs sm_80 or newer, not {device.arch}"
+    adds_doubles = op.native == "add" and problem.accumulate == "float64"
+    if config.combine == "atomic" and adds_doubles and _arch_number(device.arch) < DOUBLE_ATOMICS:
+        yield f"combine atomic of float64 sums needs sm_{DOUBLE_ATOMICS} or newer, not {device.arch}"
     if is_read("exchange", config) and config.exchange == "redux":
         fields = [field_type(kind, problem.accumulate) for _, kind in op.state]
         if "redux" not in device.features:

@@ -14,9 +14,11 @@ Rows that are no values of a call are elsewhere:
   PoCL        B118 on PoCL itself: tests/device/test_pocl.py
   two GPUs    B124, B126: need a machine of their own
   injection   B127, B132, B135, B143: tests/device/contract.py, test_injection.py, tests/text/test_judge.py
-  tuner       B137, B139, B140, B145, B147, B149, B150, B152: tests/text/test_clock.py, test_search.py,
-              test_proposals.py, test_cli.py, test_process.py
-  cache       B155 to B161, B166 to B178: tests/text/test_store.py, test_proposals.py, tests/device/test_end_to_end.py
+  tuner       B132, B137, B139, B140, B145, B147, B149: tests/text/test_judge.py, test_clock.py, test_search.py,
+              test_proposals.py; B150: tests/device/test_leftovers.py; B152, B154: tests/text/test_cli.py, test_store.py
+  cache       B155, B157, B163, B166, B168, B169: tests/text/test_store.py, test_hostile.py; B158: test_lab.py;
+              B160, B161, B171: test_hostile.py, tests/device/test_leftovers.py, test_end_to_end.py
+  studies     B173, B174, B176: tests/text/test_journal.py, test_proposals.py; B178: tests/device/test_kills.py
 """
 
 from __future__ import annotations

@@ -271,6 +271,12 @@ REFUSED = [
         problem(dtype="int32"),
     ),
     Refused(
+        ("atomic", "float64", "sm_60", "sm_52"),
+        {"combine": "atomic", "block": 64},
+        target("cuda", "sm_52"),
+        problem("sum", "float64"),
+    ),
+    Refused(
         ("atomic", "float32", "run-to-run"), {"combine": "atomic"}, problem=dataclasses.replace(problem(), **RUN_TO_RUN)
     ),
     Refused(("cluster", "sm_80"), {"combine": "cluster"}, target("cuda", "sm_80")),

@@ -204,6 +204,17 @@ def _hold(path: Path) -> None:
         time.sleep(600)
 
 
+def test_a_lock_that_is_never_given_costs_the_memory_of_the_search_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = proposals()
+    kept = measured(source, 2)
+    monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.1)
+    with Journal(path)._locked(), pytest.warns(UserWarning, match="could not be kept"):
+        assert len(measured(source, 2)) == 2
+    assert set(proposals().known) == set(kept)
+
+
 # --- kills, and many at once ------------------------------------------------------------------------------------------
 
 
@@ -347,6 +358,32 @@ def test_a_record_that_no_search_can_have_written_is_not_believed(changes: dict[
     source.study.tell(asked, 1.0)
     source.close()
     assert proposals().known == {}
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (r"\"no_allocate\"", r"\"another\""),  # choices of a knob that has others
+        (r"\"name\": \"CategoricalDistribution\"", r"\"name\": \"IntDistribution\""),
+        (r"\"high\": 9", r"\"high\": 3"),
+        ('"values":[100.0]', '"values":[NaN]'),
+        ('"values":[100.0]', '"values":[-Infinity]'),
+        ('"values":[100.0]', '"values":["fast"]'),
+        ('"values":[100.0]', '"values":[1, 2]'),
+    ],
+)
+def test_records_that_a_sampler_makes_nothing_of_end_no_search(was: str, becomes: str, path: Path) -> None:
+    measured(proposals(), 14)
+    whole = path.read_text()
+    assert was in whole
+    path.write_text(whole.replace(was, becomes))
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        new = measured(proposals(), 8)
+        after = proposals()
+    assert len(set(new)) == 8
+    assert set(new) <= set(after.known)
+    assert all(trial.state.is_finished() for trial in after.study.get_trials(deepcopy=False) if trial.number > 13)
 
 
 def test_a_note_from_a_file_cannot_steer_a_terminal() -> None:

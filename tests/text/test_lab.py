@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import pytest
 
 from redtune import api, store
 from redtune.bench import compare_libraries
+from redtune.config import Config
 from redtune.defaults import default_config, starting_points
-from redtune.errors import BackendMissing, RedtuneError
+from redtune.errors import BackendMissing, CompileError, RedtuneError
 from redtune.lab import Lab, list_devices
 from redtune.outcome import Report
+from redtune.preparing import Request, _first_that_compiles
 from redtune.process import WorkerDied
 from redtune.readers import reading_kernels
 from redtune.render import render
@@ -240,6 +243,23 @@ def test_a_file_is_reduced_with_another_config_then(do: str, plan: Plan, tmp_pat
     plan(compile=[do] * 30)
     with pytest.raises(RedtuneError, match="no config of max compiles"):
         api.reduce_file(str(tmp_path / "x.npy"), "max")
+
+
+def test_an_array_is_reduced_with_another_config_then(stored: Best) -> None:
+    tried: list[Config] = []
+
+    def load(kernel: Kernel) -> str:
+        tried.append(kernel.config)
+        if len(tried) == 1:
+            raise CompileError("no such word", kernel.source)
+        return "a program"
+
+    engine: Any = SimpleNamespace(device=GPU.device, backend=SimpleNamespace(dialect=GPU.dialect), load=load)
+    request = Request("max", "", None, None, False, 0, "any", None, None)
+    with pytest.warns(UserWarning, match="another config runs"):
+        config, origin, program = _first_that_compiles(request, MAX, engine)
+    assert tried == [stored.config, config]
+    assert (origin, program) == ("a default that compiles", "a program")
 
 
 @pytest.mark.usefixtures("stored")
