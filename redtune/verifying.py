@@ -156,8 +156,8 @@ def verify_sample(
         return lambda done, total: progress(Progress(step, done, total))
 
     if not sanitize:
-        rows = judge_configs(device, list(sampled(device, count, seed, scope)), seed, told("judging"))
-        return Verified(device, seed, tuple(rows), {})
+        judged = judge_configs(device, list(sampled(device, count, seed, scope)), seed, told("judging"))
+        return Verified(device, seed, tuple(judged), {})
     checkers = CHECKERS.get(device.backend, ())
     if not checkers:
         return Verified(device, seed, (), {device.backend: f"no checker is known for the {device.backend} backend"})

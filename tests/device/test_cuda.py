@@ -1,6 +1,8 @@
 """The contract on an NVIDIA GPU."""
 
-import threading
+import subprocess
+import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -96,9 +98,21 @@ MARK = """extern "C" __global__ void mark(unsigned char *out, long long n) {
 }"""
 
 
+# Another process that keeps the GPU busy with kernels and copies until its parent ends it.
+BUSY = """
+import cupy, numpy
+host = numpy.ones(1 << 14, numpy.float32)
+while True:
+    x = cupy.asarray(host)
+    for _ in range(8):
+        x = cupy.sqrt(x)
+    cupy.asnumpy(x)
+"""
+
+
 @pytest.mark.gpu
 def test_what_is_written_has_arrived_before_the_next_kernel_runs() -> None:
-    """While another stream keeps the copy engine busy: a poison that is late would lie over a right result."""
+    """While other processes keep the GPU busy: a poison that is late would lie over a right result."""
     need("cuda")
     import cupy
 
@@ -107,26 +121,18 @@ def test_what_is_written_has_arrived_before_the_next_kernel_runs() -> None:
     poison = np.full(24 << 10, 0xA5, np.uint8)
     out = session.upload(poison)
     launch = Launch("mark", 1, 1024, ("out", "n"))
-    call = session.bind(module, [launch], {"out": out, "n": len(poison)})
-    over = threading.Event()
-
-    def flood() -> None:
-        pinned = cupy.cuda.alloc_pinned_memory(4 << 20)
-        target, stream = cupy.cuda.alloc(4 << 20), cupy.cuda.Stream(non_blocking=True)
-        while not over.is_set():
-            for _ in range(8):
-                target.copy_from_host_async(pinned.ptr, 4 << 20, stream)
-            stream.synchronize()
-
-    other = threading.Thread(target=flood)
-    other.start()
+    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(3)]
     try:
+        time.sleep(5.0)  # until they are
         late = 0
-        for _ in range(4000):
-            session.write(out, poison)
-            session.run(call)
-            late += bool((session.download(out, poison) != 1).any())
+        for k in range(6000):
+            size = 1 + (k * 37) % len(poison)
+            session.write(out, poison[:size])
+            session.run(session.bind(module, [launch], {"out": out, "n": size}))
+            late += bool((session.download(out, poison[:size]) != 1).any())
+        assert all(other.poll() is None for other in others)
     finally:
-        over.set()
-        other.join()
+        for other in others:
+            other.kill()
+            other.wait()
     assert late == 0
