@@ -124,6 +124,8 @@ def edge_sizes(config: Config, tile: int) -> list[int]:
     around = (config.vector, min(wave, team), team, row, tile, 2 * tile)
     sizes = {1, 2, 3, 7, 31, 33, tile + row + 1, 2 * tile + team + 1, 3 * tile - 1}
     sizes |= {n + d for n in around for d in (-1, 0, 1)}
+    if is_read("cluster", config):  # blocks that meet in one cluster, and in two
+        sizes |= {k * config.cluster * tile + d for k in (1, 2) for d in (-1, 1)}
     return sorted(n for n in sizes if 1 <= n <= room())
 
 

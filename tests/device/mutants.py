@@ -38,9 +38,12 @@ BASE: dict[str, Any] = {
     "combine": "two_pass",
     "second_block": 256,
 }
+BARRIER = r"(?:__syncthreads\(\)|(?<!_)barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\))"
 # Words of the languages, as the patterns name them.
 WORDS = {
-    "BARRIER": r"(?:__syncthreads\(\)|(?<!_)barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\));(?:  //.*)?",
+    # Those between groups are apart: after most trees the last barrier of the tree holds the next group back as well.
+    "BARRIER": rf"{BARRIER};(?!  //)",
+    "LAST_BARRIER": rf"{BARRIER};(?=  //)",
     "LANES_MEET": r"(?:__syncwarp\(\)|sub_group_barrier\(CLK_LOCAL_MEM_FENCE\)|tail_barrier\(\w+\));",
     "INDEX": r"typedef (?:long long|long) index_t;",
 }

@@ -28,8 +28,9 @@ HALVED = Host(knobs={"wave": 16, **LAST})
 ATOMIC = Host(knobs={"combine": "atomic"})
 SWAPPED = Host("max", "float32", knobs={"combine": "atomic"})
 CLUSTER = Host(knobs={"combine": "cluster", "cluster": 4})
-REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", **LAST})
+REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", "block": 96, **LAST})  # three tails
 ROWS = Host(layout="rows", knobs={**TEAM, "split": 1})
+ROW_WHOLE = Host(layout="rows", knobs={"team": 0, "split": 1, "blocks_per_cu": 1})
 ROW_PARTS = Host(layout="rows", knobs=PARTS)
 ROW_QUARTERS = Host(layout="rows", knobs={**PARTS, "split": 4})
 ROW_SECOND = Host(layout="rows", knobs={**PARTS, **TWO})
@@ -45,11 +46,11 @@ WAITING = (
         "a barrier removed",
         "{BARRIER}",
         ";",
-        (*FLAT_TREES, PLAIN, JOINED, REDUX, ROW_PARTS, COLUMN_PARTS),
+        (*FLAT_TREES, PLAIN, JOINED, REDUX, ROW_PARTS, COLUMN_PARTS, *TEAM_TREES, *COLUMN_TREES),
         is_each=True,
         is_race=True,
     ),
-    Mutation("a barrier of a team removed", "{BARRIER}", ";", (*TEAM_TREES, *COLUMN_TREES), is_each=True, is_race=True),
+    Mutation("no barrier between groups", "{LAST_BARRIER}", ";", (ROW_WHOLE,), is_race=True),
     Mutation(
         "a barrier in a branch",
         "{BARRIER}",

@@ -121,7 +121,6 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     __syncthreads();
     if (thread < 32)
         slots[thread] = merge(slots[thread], slots[thread + 32]);
-    __syncthreads();
     // The last tail needs no barrier of the whole block, but its lanes still must not run ahead of each other.
     if (thread < WAVE) {
         state = slots[thread];

@@ -119,7 +119,6 @@ static inline State meet_block(State state, __local State *slots) {
     barrier(CLK_LOCAL_MEM_FENCE);
     if (thread < 32)
         slots[thread] = merge(slots[thread], slots[thread + 32]);
-    barrier(CLK_LOCAL_MEM_FENCE);
     // The last tail needs no barrier of the whole block, but its lanes still must not run ahead of each other.
     if (get_sub_group_id() == 0) {
         state = slots[thread];
