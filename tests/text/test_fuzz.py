@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.text.fuzzing import FUZZED
 
 TIMES = int(os.environ.get("REDTUNE_FUZZ", "1"))
-EXAMPLES = {"the store": (12, 40, 40, 10), "operators": (40, 10), "command lines": (60,)}
+EXAMPLES = {"the store": (40, 60, 60, 30), "operators": (100, 40), "command lines": (150,)}
 
 # redtune silences Optuna's word on experimental features at import; pytest undoes that for every test.
 pytestmark = pytest.mark.filterwarnings("ignore")

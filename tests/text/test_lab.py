@@ -147,8 +147,9 @@ def test_a_clock_that_shows_no_time_is_no_ceiling(lie: float, plan: Plan) -> Non
 # --- a search ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job", ["open", "inputs", "ceiling", "finals"])
-@pytest.mark.parametrize("do", ["die", "nonsense"])
+@pytest.mark.parametrize(
+    ("job", "do"), [*((job, "die") for job in ("open", "inputs", "ceiling", "finals")), ("ceiling", "nonsense")]
+)
 def test_a_worker_killed_once_beside_the_candidates_costs_the_search_nothing(job: str, do: str, plan: Plan) -> None:
     plan(**{job: [do]})
     report = search().run()
@@ -185,10 +186,12 @@ def test_a_finalist_that_kills_twice_is_the_suspect(plan: Plan) -> None:
     assert report.is_saved
 
 
-@pytest.mark.parametrize("job", ["open", "inputs"])
 @pytest.mark.parametrize(
-    ("do", "raised"),
-    [('{"error": "the device is gone", "kind": "BackendMissing"}', BackendMissing), ("die", WorkerDied)],
+    ("job", "do", "raised"),
+    [
+        ("open", '{"error": "the device is gone", "kind": "BackendMissing"}', BackendMissing),
+        ("inputs", "die", WorkerDied),
+    ],
 )
 def test_a_device_that_disappears_ends_the_search_and_loses_no_trial(
     job: str, do: str, raised: type[RedtuneError], plan: Plan
@@ -206,8 +209,16 @@ def test_a_device_that_disappears_ends_the_search_and_loses_no_trial(
     assert verdicts(again.run()) == {"OK": 6}
 
 
-@pytest.mark.parametrize("text", NONSENSE)
-@pytest.mark.parametrize("job", ["open", "inputs", "ceiling", "trial", "finals"])
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        *(("finals", text) for text in NONSENSE),
+        ("open", "[]"),
+        ("inputs", "{}"),
+        ("ceiling", "nonsense"),
+        ("trial", "{}"),
+    ],
+)
 def test_nonsense_at_every_call_ends_in_one_sentence(job: str, text: str, plan: Plan) -> None:
     plan(**{job: [text] * 30})
     with pytest.raises(RedtuneError) as caught:

@@ -56,7 +56,7 @@ def children_of(pid: int) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked up in /proc")
 def test_a_search_that_is_asked_to_end_ends_in_order(number: signal.Signals, code: int, tmp_path: Path) -> None:
     running = started(tmp_path, trial=["right", "right", "hang"])
