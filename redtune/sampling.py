@@ -256,7 +256,8 @@ def problems(layout: str, device: Device, rng: random.Random, scope: Scope = EVE
     """Problems of a layout without end, over operators, dtypes, sizes and what else may be asked for."""
     held = [pair for pair in pairs(rng) if scope.holds(*pair)]
     if not any(problem_refusal(problem_of(*pair, layout, SHAPES[layout][0]), device) == "" for pair in held):
-        raise UsageError(f"no problem to sample on {device.name}: {', '.join(scope.ops)} of {', '.join(scope.dtypes)}")
+        asked = f"{' or '.join(scope.ops) or 'operator'} of {' or '.join(scope.dtypes) or 'any dtype'}"
+        raise UsageError(f"there is no problem to sample: {device.name} has no {asked}")
     used: Counter[str] = Counter()
     shapes = itertools.cycle(SHAPES[layout])
     for op, dtype in itertools.cycle(held):

@@ -1,4 +1,5 @@
-"""Who finds out kernels that are broken on purpose: the judge on a device, and the checkers of its backend.
+"""Who finds out kernels that are broken on purpose: the judge on a device, who reads them, and the checkers of the
+device's backend.
 
     python results/mutants.py --backend cuda --out results/NAME [--commit REV]
     python results/mutants.py --merge results/A.json results/B.json --out results/NAME
@@ -24,7 +25,7 @@ from redtune.checkers import CHECKERS, Checker
 from redtune.errors import BackendMissing
 from redtune.lab import list_devices
 from redtune.types import Device
-from tests.device.mutants import Mutation, Outcome, is_caught, judged, mutants, watched
+from tests.device.mutants import Mutation, Outcome, is_caught, judged, mutants, read, watched
 from tests.device.mutations import TABLE
 
 TRIAL_LIMIT_S = 10.0
@@ -47,20 +48,16 @@ def measure(backend: str, commit: str) -> dict[str, Any]:
                 by[name] = task.result()
             except BackendMissing as error:
                 absent[name] = str(error)
+    names = [mutant.name for mutant in found]
+    everything = {
+        "judge": dict(zip(names, outcomes, strict=True)),
+        "reading": dict(zip(names, read(found), strict=True)),
+        **by,
+    }
     rows = [
-        {
-            "mutation": mutant.mutation.name,
-            "mutant": mutant.name,
-            "by": "judge",
-            "verdict": row[0].value,
-            "note": row[1],
-        }
-        for mutant, row in zip(found, outcomes, strict=True)
-    ]
-    rows += [
-        {"mutation": name.split(", ")[0], "mutant": name, "by": by_whom, "verdict": row[0].value, "note": row[1]}
-        for by_whom, outcomes_by in by.items()
-        for name, row in outcomes_by.items()
+        {"mutation": name.split(", ")[0], "mutant": name, "by": whom, "verdict": row[0].value, "note": row[1]}
+        for whom, said in everything.items()
+        for name, row in said.items()
     ]
     about = f"{device.name} ({device.backend} {device.arch}), driver {device.driver}, toolchain {device.toolchain}"
     return {"device": about, "backend": backend, "commit": commit, "absent": absent, "rows": rows}
@@ -96,7 +93,10 @@ def report(files: list[dict[str, Any]]) -> str:
     lines += [
         "Each cell says how many mutants were found out, of how many that ran there. Checkers saw the mutations of"
     ]
-    lines += ["which the judge let a mutant pass, and all that are races.", ""]
+    lines += [
+        "which the judge let a mutant pass and all races; reading is that of tests/text/reading.py.",
+        "",
+    ]
     lines += ["| mutation | " + " | ".join(f"{by} ({backend})" for backend, by in columns) + " |"]
     lines += ["|---" * (len(columns) + 1) + "|"]
     for name in seen:

@@ -23,6 +23,7 @@ from redtune.render import render
 from redtune.sampling import Flavour, problem_of
 from redtune.types import Device, Kernel, Problem, Verdict
 from redtune.verifying import Watched
+from tests.text.reading import complaints
 
 Shape = tuple[int, int, int]
 SHAPES: dict[str, Shape] = {"flat": (1, 60_001, 1), "rows": (50, 777, 1), "columns": (3, 300, 40)}
@@ -171,6 +172,12 @@ def judged(device: Device, found: Sequence[Mutant]) -> list[Outcome]:
             trial = lab.trial(future.result(), None)
             rows.append((trial.verdict, trial.note))
     return rows
+
+
+def read(found: Sequence[Mutant]) -> list[Outcome]:
+    """What reading each mutant shows."""
+    rows = [complaints(mutant.kernel.source) for mutant in found]
+    return [(Verdict.WRONG, row[0]) if row else (Verdict.OK, "") for row in rows]
 
 
 def watched(device: Device, checker: Checker, table: Sequence[Mutation], folder: Path) -> dict[str, Outcome]:
