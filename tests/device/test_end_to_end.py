@@ -202,8 +202,10 @@ def test_run_has_every_operator_of_one_array() -> None:
     assert set(REST) | {op for op, _ in FILES.values()} == {name for name, op in OPERATORS.items() if op.inputs == 1}
 
 
-@pytest.mark.parametrize("op", REST)
-def test_run_of_every_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
+# Each starts processes and compiles for seconds; tests/text/test_files.py has every operator with numpy in place of a
+# device.
+@pytest.mark.parametrize("op", list(REST)[::2])
+def test_run_of_every_second_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
     make, right = REST[op]
     values = make()
     np.save(tmp_path / "x.npy", values)
@@ -260,7 +262,7 @@ def test_what_a_search_of_a_shape_finds_is_what_runs(axis: str, kind: str, cache
 
 
 def test_searches_of_operators_that_numpy_calls_otherwise_end_well(cache: Path) -> None:
-    ops = ["norm_l2", "dot"]
+    ops = ["dot"]
     given = (
         "--ops",
         ",".join(ops),
