@@ -344,6 +344,10 @@ def test_a_finalist_that_turns_out_wrong_leaves_the_others_in_the_race() -> None
     assert report.best is not None
     assert report.best.config != racy
     assert "in the finals" in report.first_failures()["WRONG"].note
+    # And the next call knows it, though it would pass now.
+    lab = FakeLab(MAX, GPU.device, script)
+    assert "in the finals" in searched(script, lab=lab, fixed=SIX).first_failures()["WRONG"].note
+    assert racy not in lab.measured + lab.finalists
 
 
 def test_nothing_verified_names_the_first_failure_of_each_kind() -> None:
@@ -548,6 +552,15 @@ def test_trials_are_the_total_over_calls(on: Target, sampler: str) -> None:
     assert third.measured == []
     assert again.resumed == 16
     assert again.best is not None
+
+
+def test_what_crashed_in_an_earlier_call_is_tried_again_before_anything_new() -> None:
+    first = FakeLab(MAX, GPU.device, lambda c: Verdict.CRASHED if len(first.measured) == 18 else 100.0)
+    assert searched(equally, lab=first, trials=20).verdicts()["CRASHED"] == 1
+    second = FakeLab(MAX, GPU.device, equally)
+    report = searched(equally, lab=second, trials=20)
+    assert second.measured == [first.measured[17]]
+    assert (report.resumed, report.verdicts()["OK"]) == (19, 20)
 
 
 def test_what_was_remembered_is_as_it_was_measured() -> None:
