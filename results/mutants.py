@@ -28,12 +28,12 @@ from redtune.types import Device
 from tests.device.mutants import Mutation, Outcome, is_caught, judged, mutants, read, watched
 from tests.device.mutations import TABLE
 
-TRIAL_LIMIT_S = 10.0
+TRIAL_LIMIT_S, EXAMINE_LIMIT_S = 10.0, 60.0
 
 
 def measure(backend: str, commit: str) -> dict[str, Any]:
     """Every mutant with what became of it."""
-    redtune.lab.TRIAL_LIMIT_S = TRIAL_LIMIT_S
+    redtune.lab.TRIAL_LIMIT_S, redtune.lab.EXAMINE_LIMIT_S = TRIAL_LIMIT_S, EXAMINE_LIMIT_S
     device = list_devices(backend)[0]
     found = list(mutants(TABLE, device))
     outcomes = judged(device, found)

@@ -16,6 +16,7 @@ PARTS: dict[str, Any] = {**TEAM, "split": 2, **LAST}
 
 PLAIN = Host(knobs=LAST)  # shuffles, and the last block folds
 WIDE = Host(knobs={"vector": 4, **TWO})
+WIDE_TREE = Host(knobs={"vector": 4, "exchange": "lds", "tree": "sequential", **TWO})
 CHUNK = Host(knobs={"walk": "chunk", **TWO})
 TILE = Host(knobs={"walk": "tile", **TWO})
 SECOND = Host(knobs=TWO)
@@ -101,7 +102,7 @@ WALKING = (
     ),
     Mutation("chains that forget", r"= (merge|fold)\(chain\[e % ACCUMULATORS\], one\)", "= one", (CHAINS,)),
     Mutation("chains left out", r"c > 0; c /= 2", "c > 1; c /= 2", (CHAINS,)),
-    Mutation("a wide load assumed aligned", r"% sizeof\(raw_t\)", "% 1", (WIDE,)),
+    Mutation("a wide load assumed aligned", r"% sizeof\(raw_t\)", "% 1", (WIDE_TREE, WIDE)),
     Mutation("a head longer than the data", r"if \(head > n\)\n *head = n;", ";", (WIDE,)),
     Mutation("a start forgotten", r"data \+ data_first", "data", (WIDE, ROWS, COLUMNS)),
     Mutation("rows without gaps", r"row \* data_outer", "row * n", (ROWS,)),
