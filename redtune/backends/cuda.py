@@ -250,6 +250,10 @@ class CudaSession:
         self.write(buffer, host)
         return buffer
 
+    def empty(self, size: int) -> Any:
+        # Not from the pool, which rounds sizes up and hands out what it had before.
+        return self.cupy.cuda.MemoryPointer(self.cupy.cuda.Memory(max(1, size)), 0)
+
     def array(self, host: np.ndarray[Any, Any]) -> Any:
         import numpy as np
 
