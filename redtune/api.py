@@ -471,5 +471,6 @@ def _reduce_flat(problem: Problem, path: str, device: Device) -> dict[str, Any]:
             if compiled.binary is not None:
                 value = lab.reduce_file(compiled, path)
                 return {"value": value, "n": problem.n, "shape": [], "config": config, "origin": origin}
-            store.warn_once(f"the {origin} config did not compile, another one runs: {compiled.note}")
+            what = f"{problem.op} of {problem.dtype}"
+            store.warn_once(f"{what}: a config did not compile, another one runs: {compiled.note}")
     raise RedtuneError(f"no config of {problem.op} compiles on {device.name}: {compiled.note}")

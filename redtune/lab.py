@@ -80,6 +80,15 @@ class Finals:
         return min((summary(row) for row in rows), key=lambda t: t.median_us, default=None)
 
 
+def tried_again(step: Callable[[], T]) -> T:
+    """A step in which no candidate runs. A process that dies in it was killed from outside, or the device is gone: it
+    is tried once more, and what happens then is raised."""
+    try:
+        return step()
+    except WorkerDied:
+        return step()
+
+
 def list_devices(backend: str, under: Under | None = None) -> list[Device]:
     """The devices of a backend, found by a worker: this process opens none. Raises BackendMissing with the reason."""
     backend_named(backend)
@@ -89,7 +98,7 @@ def list_devices(backend: str, under: Under | None = None) -> list[Device]:
         return [from_json(Device, device) for device in said["devices"]]
 
     try:
-        return worker.read("devices", DEVICES_LIMIT_S, "devices", parse, backend=backend)
+        return tried_again(lambda: worker.read("devices", DEVICES_LIMIT_S, "devices", parse, backend=backend))
     except (WorkerDied, WorkerTimedOut) as error:
         raise BackendMissing(f"the {backend} backend could not list its devices: {error}") from error
     finally:
@@ -179,14 +188,6 @@ class Lab:
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
-    def _again(self, step: Callable[[], T]) -> T:
-        """A step in which no candidate runs. A process that dies in it was killed from outside, or the device is gone:
-        it is tried once more, and what happens then is raised."""
-        try:
-            return step()
-        except WorkerDied:
-            return step()
-
     def _opened(self) -> WorkerProcess:
         """The measuring worker with the device open."""
         if self._worker.ensure() != self._open_in:
@@ -216,7 +217,7 @@ class Lab:
                 raise ValueError("it is of another kernel")
             return trial
 
-        worker = self._again(self._furnished)
+        worker = tried_again(self._furnished)
         try:
             return worker.read("trial", TRIAL_LIMIT_S, "trial", parse, best_us=best_us, **compiled.as_job())
         except WorkerTimedOut:
@@ -227,7 +228,7 @@ class Lab:
     def finals(self, finalists: Sequence[Compiled], rounds: int, with_libraries: bool = False) -> Finals:
         """Times the finalists and the library at hand in turns, in a fresh process."""
         self._worker.kill()  # nothing of what came before can lean on these measurements
-        worker = self._again(self._furnished)
+        worker = tried_again(self._furnished)
         said = worker.read(
             "finals",
             LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
@@ -260,7 +261,7 @@ class Lab:
         if not compiled:
             raise RedtuneError("no kernel that only reads could be compiled, so there is no ceiling")
         jobs = [c.as_job() for c in compiled]
-        rows = self._again(
+        rows = tried_again(
             lambda: self._opened().read(
                 "ceiling", FINALS_LIMIT_S, "timings", _timings_in, kernels=jobs, is_cold=self.is_cold
             )

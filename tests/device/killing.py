@@ -31,6 +31,7 @@ PROBLEM = (
     "opencl",
 )  # far from the ceiling, so it does not stop there
 PATIENCE_S = 120.0
+PATIENCE_S = 120.0
 GONE_S = 5.0  # until a worker has noticed that its parent is gone
 KINDS = ("parent", "worker")
 
@@ -124,8 +125,14 @@ def kill_often(cache: Path, kills: int, seed: int, longest_s: float) -> Killed:
         if running is None:
             # Few trials to go, so that the kill may meet the final rounds and the writing of the winner, or many.
             running = search(cache, len(settled(cache)) + rng.choice((2, 1000)), seed)
-        time.sleep(rng.uniform(0.0, longest_s))
-        kind = KINDS[sum(found.kills.values()) % 2]
+        count = sum(found.kills.values())
+        kind = KINDS[count % 2]
+        if count % 4 < 2:  # at any moment after a trial was finished, else at any moment at all
+            before = len(rows(cache))
+            until(lambda: len(rows(cache)) > before or running.poll() is not None, PATIENCE_S)  # noqa: B023
+            time.sleep(rng.uniform(0.0, 1.0))
+        else:
+            time.sleep(rng.uniform(0.0, longest_s))
         if _has_ended(running, found):
             running = None
             continue

@@ -124,11 +124,14 @@ def test_a_trial_that_is_none_of_this_kernel_is_a_crash(do: str, plan: Plan) -> 
 def test_a_worker_that_cannot_list_devices_is_a_backend_that_is_missing(
     do: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(devices=[do])
+    plan(devices=[do] * 2)
     monkeypatch.setattr("redtune.lab.DEVICES_LIMIT_S", 0.4 if do == "hang" else 30.0)
     with pytest.raises(RedtuneError) as caught:
         list_devices("opencl")
     assert len(str(caught.value).splitlines()) == 1
+    plan(devices=["die"])
+    monkeypatch.setattr("redtune.lab.DEVICES_LIMIT_S", 30.0)
+    assert list_devices("opencl") == [], "of one death nothing is said"
 
 
 @pytest.mark.parametrize("lie", [0.0, -1.0, float("nan"), float("inf")])
