@@ -294,8 +294,8 @@ VALUE = st.sampled_from(VALUES) | ARGUMENT
 def command_lines(draw: st.DrawFn) -> list[str]:
     """A command with arguments that it may have, and sometimes with some that it may not."""
     name = draw(st.sampled_from(sorted(COMMANDS)))
-    words = [name]
-    for option in draw(st.lists(st.sampled_from(COMMANDS[name].params), max_size=6)):
+    words = [name, *(NEEDED.get(name, []) if draw(st.integers(0, 3)) else [])]
+    for option in draw(st.lists(st.sampled_from(COMMANDS[name].params), max_size=draw(st.sampled_from([2, 6])))):
         opts = [*option.opts, *option.secondary_opts]
         if option.param_type_name == "argument":
             words.append(draw(VALUE))
@@ -308,13 +308,26 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
+# What each option is for.
+OWN: dict[str, list[str]] = {
+    **{"--op": [*OPERATORS], "--ops": ["sum,max", "min"], "--dtype": [*DTYPES], "--sampler": [*SAMPLERS]},
+    **{"--n": SIZES, "--shape": ["4x4", "2**10x3", "5"], "--axis": ["0", "1", "-1", "0,1"], "--device": ["0", "1"]},
+    **{"--like": ["x.npy", "wide.npy"], "--op-file": ["mine.yaml"], "--manifest": ["manifest.yaml"]},
+    **{"--map": ["x*x", "x"], "--finish": ["a", "-a"], "--backend": ["cuda"], "--arch": ["sm_90", "sm_52"]},
+    **{"--trials": ["1", "2", "0"], "--time-limit": ["45s", "2m", "0"], "--seed": ["0", "3"], "--repeats": ["5", "0"]},
+    **{"--determinism": ["any", "run-to-run"], "--accumulate": ["float64", "compensated"], "--study": ["mine"]},
+    **{"--storage": ["sqlite:///mine.db"], "--out": ["out.npy"], "--layout": ["flat", "rows,columns"]},
+    "--fix": [f"{name}={choice}" for name in KNOBS for choice in choices(name)[:3]],
+}
+# Without which a command does nothing.
+NEEDED = {"search": ["--op", "max"], "run": ["x.npy", "--op", "sum"], "bench": ["--op", "sum"]}
+
+
 def _value_of(option: str) -> st.SearchStrategy[str]:
-    """Mostly what the option is for, so that some commands get far."""
-    own: dict[str, list[str]] = {"--op": [*OPERATORS], "--dtype": [*DTYPES], "--sampler": [*SAMPLERS]}
-    own |= {"--n": SIZES, "--shape": SIZES, "--axis": ["0", "1", "-1", "0,1", "9"], "--like": ["x.npy", "wide.npy"]}
-    own |= {"--op-file": ["mine.yaml"], "--manifest": ["manifest.yaml"], "--map": ["x*x", "x"], "--finish": ["a", "-a"]}
-    known = st.sampled_from(own[option]) if option in own else VALUE
-    return known | known | VALUE
+    """Mostly what the option is for, so that many commands get far."""
+    if option not in OWN:
+        return VALUE
+    return st.integers(0, 4).flatmap(lambda k: st.sampled_from(OWN[option]) if k else VALUE)
 
 
 class NoDevice(Lab):
