@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
 
 from redtune import journal, store
 from redtune.config import Config
+from redtune.errors import RedtuneError
 from redtune.journal import MAX_LINE, Journal
 from redtune.proposals import Proposals
 from redtune.types import Trial, Verdict
@@ -281,6 +283,28 @@ def test_processes_killed_at_random_lose_nothing_that_was_finished(
     assert [process.exitcode for process in running].count(0) >= 2
     assert all(state.is_finished() for state in states)
     assert len(set(measured(after, 3))) == 3
+
+
+def test_a_trial_that_another_process_took_for_dead_is_told_all_the_same() -> None:
+    """Processes on two machines of one name, or in two containers, do not see each other."""
+    source = proposals()
+    config, _ = source.next()
+    assert config is not None
+    (trial,) = source.study.get_trials(deepcopy=False)
+    proposals().study.tell(trial.number, state=TrialState.FAIL)
+    source.tell(right(config))
+    assert proposals().known == {config: right(config)}
+
+
+@pytest.mark.parametrize("what", [b"a text, not a database\n" * 1000, b""], ids=["overwritten", "emptied"])
+def test_a_database_that_fails_in_the_middle_is_one_sentence(what: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "studies.db"
+    source = proposals(storage=f"sqlite:///{path}")
+    measured(source, 1)
+    path.write_bytes(what)
+    with pytest.raises(RedtuneError, match="the storage of the study failed") as caught:
+        measured(source, 2)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 # --- configs that crashed ---------------------------------------------------------------------------------------------
