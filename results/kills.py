@@ -20,12 +20,13 @@ sys.path.insert(0, str(ROOT))
 from tests.device.killing import PROBLEM, Killed, kill_often  # noqa: E402
 
 NOTE = """\
-Every kill is `kill -9` at a random moment, of the search itself or of one of its workers, in turns. A search that was
-killed is started again with the same command; with one that lost a worker nothing is done. Some of the searches have
-two trials to go and some a thousand, so that kills meet the start, the ceiling, the trials, the final rounds and the
-writing of the winner. A trial counts as finished once its row is written, and as lost if the study does not know it.
-The last search is not killed: it resumes what is known, tries once more what a killed worker took along, measures one
-config more, and keeps its winner."""
+Every kill is `kill -9` of the search itself or of one of its workers, in turns: half of them at any moment, half
+within a second after a trial was finished. A search that was killed is started again with the same command; with
+one that lost a worker nothing is done. Some of the searches have two trials to go and some a thousand, so that
+kills meet the start, the ceiling, the trials, the final rounds and the writing of the winner. A trial counts as
+finished once its row is written, and as lost if the study does not know it. The last search is not killed: it
+resumes what is known, tries once more what a killed worker took along, measures one config more, and keeps its
+winner."""
 
 
 def commit() -> str:
@@ -55,9 +56,8 @@ def markdown(found: Killed, command: str, seed: int, seconds: float) -> str:
         "",
         f"Command `{command}`, commit {commit()}, seed {seed}, {best['found'][:10]}, {seconds:.0f} s.",
         f"Problem `redtune search {' '.join(PROBLEM)}`. Device {device['name']} ({device['arch']}),",
-        f"driver {device['driver']}, toolchain {device['toolchain']}; "
-        + ", ".join(f"{name} {version}" for name, version in best["versions"].items())
-        + ".",
+        f"driver {device['driver']}, toolchain {device['toolchain']};",
+        ", ".join(f"{name} {version}" for name, version in best["versions"].items()) + ".",
         "",
         NOTE,
         "",

@@ -286,7 +286,8 @@ def test_a_folder_in_the_place_of_an_entry_is_a_miss() -> None:
 
 def test_an_entry_of_another_format_is_a_miss() -> None:
     path = saved(best(format=store.format_number() + 1))
-    assert store.lookup(MAX, GPU.dialect, GPU.device).best is None
+    with pytest.warns(UserWarning, match="of another version of redtune"):
+        assert store.lookup(MAX, GPU.dialect, GPU.device).best is None
     assert path.exists()
     saved()
     assert store.lookup(MAX, GPU.dialect, GPU.device).best == best()
