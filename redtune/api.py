@@ -310,10 +310,13 @@ def verify(
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verified:
-    """Judges `configs` valid configs as a search would, drawn over operators, dtypes, layouts (all where none is
-    named) and every strategy; or runs them on small inputs under each checker of the backend: memcheck, racecheck, initcheck
-    and synccheck of compute-sanitizer on CUDA, oclgrind on OpenCL. Wrong ones are no error here: `Verified.check` raises
-    it. A checker that is not installed is named in `absent`."""
+    """Judges `configs` valid configs as a search would, drawn over operators, dtypes, layouts (all where none is named)
+    and every strategy.
+
+    With `sanitize` they run on small inputs under each checker of the backend instead: memcheck, racecheck, initcheck
+    and synccheck of compute-sanitizer on CUDA, oclgrind on OpenCL; one that is not installed is named in `absent`. Wrong
+    configs are no error here: `Verified.check` raises it.
+    """
     from redtune.lab import find_device
     from redtune.operators import OPERATORS
     from redtune.sampling import LAYOUTS, Scope

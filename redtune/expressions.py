@@ -75,16 +75,17 @@ def _check(node: ast.expr, text: str) -> None:
             raise UsageError(f"{ast.unparse(node)!r} in {text!r} is not in the language of operators")
 
 
-def names_in(text: str) -> set[str]:
+@functools.cache
+def names_in(text: str) -> frozenset[str]:
     """The names an expression reads, a field as `a.total`."""
     tree = parse(text)
     records = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return {
+    return frozenset(
         ast.unparse(node)
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         or (isinstance(node, ast.Name) and node.id not in ARITY and id(node) not in records)
-    }
+    )
 
 
 def needs_sign(text: str) -> bool:
