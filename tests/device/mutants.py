@@ -42,9 +42,9 @@ BASE: dict[str, Any] = {
 BARRIER = r"(?:__syncthreads\(\)|(?<!_)barrier\(CLK_LOCAL_MEM_FENCE(?: \| CLK_GLOBAL_MEM_FENCE)?\))"
 # Words of the languages, as the patterns name them.
 WORDS = {
-    # Those between groups are apart: after most trees the last barrier of the tree holds the next group back as well.
+    # Not those between groups: after a tree its last barrier holds the next group back as well (tests/device/
+    # test_oclgrind.py takes both away).
     "BARRIER": rf"{BARRIER};(?!  //)",
-    "LAST_BARRIER": rf"{BARRIER};(?=  //)",
     "LANES_MEET": r"(?:__syncwarp\(\)|sub_group_barrier\(CLK_LOCAL_MEM_FENCE\)|tail_barrier\(\w+\));",
     "INDEX": r"typedef (?:long long|long) index_t;",
 }

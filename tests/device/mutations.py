@@ -29,9 +29,8 @@ HALVED = Host(knobs={"wave": 16, **LAST})
 ATOMIC = Host(knobs={"combine": "atomic"})
 SWAPPED = Host("max", "float32", knobs={"combine": "atomic"})
 CLUSTER = Host(knobs={"combine": "cluster", "cluster": 4})
-REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", "block": 96, **LAST})  # three tails
+REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", **LAST})
 ROWS = Host(layout="rows", knobs={**TEAM, "split": 1})
-ROW_WHOLE = Host(layout="rows", knobs={"team": 0, "split": 1, "blocks_per_cu": 1})
 ROW_PARTS = Host(layout="rows", knobs=PARTS)
 ROW_QUARTERS = Host(layout="rows", knobs={**PARTS, "split": 4})
 ROW_SECOND = Host(layout="rows", knobs={**PARTS, **TWO})
@@ -51,7 +50,6 @@ WAITING = (
         is_each=True,
         is_race=True,
     ),
-    Mutation("no barrier between groups", "{LAST_BARRIER}", ";", (ROW_WHOLE,), is_race=True),
     Mutation(
         "a barrier in a branch",
         "{BARRIER}",
@@ -153,7 +151,7 @@ MEETING = (
         "lanes past the tails that keep their state",
         r"state = identity\(\);\n( *)if \(lane",
         r"\1if (lane",
-        (THREE_TAILS, REDUX),
+        (THREE_TAILS,),
     ),
     Mutation("the last tail left out", r"if \(lane < (\d+)\)", r"if (lane < \1 - 1)", (PLAIN, HALVED, REDUX)),
     Mutation("tails that leave their second lane", r"if \(lane == 0\)", "if (lane == 1)", (PLAIN, JOINED)),

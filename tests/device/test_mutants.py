@@ -16,7 +16,6 @@ from tests.need import need
 # Where a mutation may do no harm on a device, or only what nobody who looks there can see; and who sees it.
 HARMLESS = {
     "opencl": {
-        "no barrier between groups": "the threads of a block are that far apart on a GPU alone: racecheck sees it",
         "lanes that do not wait": "the lanes of a sub-group take every step together here: racecheck sees it",
     },
     "cuda": {

@@ -76,6 +76,8 @@ def _counting(body: str) -> Iterator[str]:
     between = body[stores[-1].end() : count.start()]
     if "member" in (stores[-1][1] or "") and not WHOLE_BLOCK.search(between):
         yield "a block is counted before all its teams have left their states"
+    if not re.match(r"[^\n]*\) == \(unsigned int\)\((?:blocks|parts|clusters) - 1\);", behind):
+        yield "a block that is not the last takes itself for it, or none does"
     reading = re.search(r"\(is_last", behind)
     if reading and not WHOLE_BLOCK.search(behind[: reading.start()]):
         yield "threads read whether their block is the last before they are told"
