@@ -87,7 +87,6 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=FUZZED)
-    parser.add_argument("--mended", default="", help="a file with the section on what earlier runs found")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = []
@@ -110,7 +109,7 @@ def main() -> None:
         *rows,
         "",
     ]
-    text = "\n".join(lines) + (Path(given.mended).read_text() if given.mended else "")
+    text = "\n".join(lines)
     Path(f"{given.out}.md").write_text(text)
     print(text)
 

@@ -65,7 +65,7 @@ def test_a_search_that_is_asked_to_end_ends_in_order(number: signal.Signals, cod
     workers = children_of(running.pid)
     assert len(workers) >= 2
     running.send_signal(number)
-    out, err = running.communicate(timeout=20)
+    out, err = running.communicate(timeout=60)
     assert running.returncode == code
     assert out == ""
     assert [line for line in err.splitlines() if line.startswith("redtune:")] == [
