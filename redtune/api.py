@@ -314,8 +314,8 @@ def verify(
     and every strategy.
 
     With `sanitize` they run on small inputs under each checker of the backend instead: memcheck, racecheck, initcheck
-    and synccheck of compute-sanitizer on CUDA, oclgrind on OpenCL; one that is not installed is named in `absent`. Wrong
-    configs are no error here: `Verified.check` raises it.
+    and synccheck of compute-sanitizer on CUDA, oclgrind on OpenCL; one that is not installed is named in `absent`.
+    Wrong configs are no error here: `Verified.check` raises it.
     """
     from redtune.lab import find_device
     from redtune.operators import OPERATORS

@@ -108,9 +108,9 @@ def drawn(
         config = settled(Config(**values))
         if any(getattr(config, name) not in options or not is_read(name, config) for name, options in demands.items()):
             continue
-        if not refusals(config, problem, dialect, device) and is_quick(problem, config, device):
-            if scope.fits(problem, config, device):
-                return config
+        is_legal = not refusals(config, problem, dialect, device)
+        if is_legal and is_quick(problem, config, device) and scope.fits(problem, config, device):
+            return config
     return None
 
 

@@ -8,7 +8,7 @@ finds out is a fault of the judge.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,13 @@ def read(found: Sequence[Mutant]) -> list[Outcome]:
     return [(Verdict.WRONG, row[0]) if row else (Verdict.OK, "") for row in rows]
 
 
-def watched(device: Device, checker: Checker, table: Sequence[Mutation], folder: Path) -> dict[str, Outcome]:
-    """What a checker says of each mutant that can run where it watches, by name."""
+def watched(
+    device: Device, checker: Checker, table: Sequence[Mutation], folder: Path, names: Collection[str] = ()
+) -> dict[str, Outcome]:
+    """What a checker says of each mutant that can run where it watches, or of those of some names."""
     watch = Watched(checker, folder)
     there = watch.device(device)
-    found = list(mutants(table, there))
+    found = [mutant for mutant in mutants(table, there) if not names or mutant.name in names]
     rows = watch.run(there, [mutant.kernel for mutant in found])
     return {mutant.name: row for mutant, row in zip(found, rows, strict=True)}
 

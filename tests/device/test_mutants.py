@@ -66,7 +66,7 @@ def test_every_mutant_is_found_out(backend: str, tmp_path: Path, monkeypatch: py
         table = list({mutant.mutation.name: mutant.mutation for mutant in left.values()}.values())
         folder = tmp_path / checker.name
         folder.mkdir()
-        for name, row in watched(device, checker, table, folder).items() if table else ():
+        for name, row in watched(device, checker, table, folder, left).items() if table else ():
             if is_caught(row):
                 left.pop(name, None)
     assert {name for name, mutant in left.items() if mutant.mutation.name not in HARMLESS[backend]} == set()
