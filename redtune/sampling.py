@@ -20,6 +20,7 @@ from redtune.operators import OPERATORS
 from redtune.plan import parts_of, state_layout
 from redtune.problems import make_problem
 from redtune.refusals import IDLE_COMBINE, problem_refusal, refusals
+from redtune.space import make_space
 from redtune.types import Device, Problem
 
 LAYOUTS = ("flat", "rows", "columns")
@@ -185,7 +186,12 @@ def legal_strata(layout: str, device: Device) -> list[Demands]:
 @functools.cache
 def wishes(layout: str, device: Device) -> tuple[tuple[str, Value], ...]:
     """Every (knob, value) that has an effect in some legal config."""
-    pairs = [(name, value) for name in KNOBS for value in choices(name)]
+    dialect = backend_named(device.backend).dialect
+    spaces = [make_space(problem, dialect, device, {}) for problem in wide(layout)]
+    # What no space admits would be drawn for in vain, hundreds of times.
+    pairs = [
+        (name, value) for name in KNOBS for value in choices(name) if any(value in s.admitted[name] for s in spaces)
+    ]
     return tuple(pair for pair in pairs if is_met(layout, device, {pair[0]: (pair[1],)}))
 
 

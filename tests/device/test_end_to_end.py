@@ -204,8 +204,8 @@ def test_run_has_every_operator_of_one_array() -> None:
 
 # Each starts processes and compiles for seconds; tests/text/test_files.py has every operator with numpy in place of a
 # device.
-@pytest.mark.parametrize("op", list(REST)[::2])
-def test_run_of_every_second_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("op", list(REST)[::3])
+def test_run_of_every_third_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
     make, right = REST[op]
     values = make()
     np.save(tmp_path / "x.npy", values)
@@ -240,7 +240,7 @@ def test_run_of_some_axes_equals_numpy(which: str, cache: Path, tmp_path: Path) 
     assert (found == right).all()
 
 
-@pytest.mark.parametrize(("axis", "kind"), [("1", "rows"), ("0", "columns")])
+@pytest.mark.parametrize(("axis", "kind"), [("0", "columns")])
 def test_what_a_search_of_a_shape_finds_is_what_runs(axis: str, kind: str, cache: Path, tmp_path: Path) -> None:
     given = ("--op", "max", "--dtype", "int16", "--shape", "300x700", "--axis", axis, "--backend", "opencl")
     out, err = redtune(cache, "search", *given, "--trials", "3", "--json")
