@@ -117,9 +117,15 @@ def add_factors(op: Operator, dtype: Dtype, raw: Array, rng: np.random.Generator
 
 
 def judged_datasets(
-    op: Operator, dtype: Dtype, seed: int, in_floats: bool = False, is_compensated: bool = False
+    op: Operator,
+    dtype: Dtype,
+    seed: int,
+    in_floats: bool = False,
+    is_compensated: bool = False,
+    accumulate: str = "",
+    result: str = "",
 ) -> list[Dataset]:
-    """The windowed datasets every candidate is judged on."""
+    """The windowed datasets every candidate is judged on; of those types if they are not the operator's own."""
     rng = np.random.default_rng(seed)
     base = dtype.decode(add_factors(op, dtype, dtype.encode(background(op, dtype, WINDOW, rng, in_floats)), rng))
     plant = WINDOW // 2
@@ -152,7 +158,8 @@ def judged_datasets(
         filled("highest", high)
     if dtype.kind == "float" and op.bites == "small":
         for name, values in _remote(base, dtype).items():
-            if _is_for(op, dtype, values[:64]):
+            types = accumulate or accumulate_type(op, dtype), DTYPES[result or result_type(op, dtype)]
+            if _is_for(op, dtype, values[:64], *types):
                 sets.append(make_dataset(name, values, dtype, exact=False))
     if is_compensated:
         sets.append(make_dataset("cancelling", _cancelling(WINDOW, rng), dtype, exact=False))
@@ -192,10 +199,9 @@ def _remote(small: Array, dtype: Dtype) -> dict[str, Array]:
     return found
 
 
-def _is_for(op: Operator, dtype: Dtype, values: Array) -> bool:
+def _is_for(op: Operator, dtype: Dtype, values: Array, accumulate: str, result: Dtype) -> bool:
     """Whether the operator as it is written has an answer for such values: not zero, within its range, and right."""
     inputs = [dtype.decode(dtype.encode(values)).reshape(1, -1)] * op.inputs
-    accumulate, result = accumulate_type(op, dtype), DTYPES[result_type(op, dtype)]
     with np.errstate(all="ignore"):
         right = result.decode(result.encode(op.reference(*inputs)))
         got = numpy_finish(op, accumulate, result, numpy_fold(op, accumulate, inputs), count=len(values))

@@ -118,7 +118,8 @@ class Judge:
         self.session, self.problem = session, problem
         self.answers = answers = Answers(problem)
         in_floats = accumulates_in_floats(problem)
-        self.sets = judged_datasets(answers.op, answers.dtype, seed, in_floats, problem.is_compensated)
+        types = problem.accumulate, answers.result.name
+        self.sets = judged_datasets(answers.op, answers.dtype, seed, in_floats, problem.is_compensated, *types)
         self.data = [session.upload(dataset.raw) for dataset in self.sets]
         self.whole = Window(0, problem.outer, problem.n, problem.inner)
         self.random = random_dataset(answers.op, answers.dtype, RANDOM_N, seed, in_floats)
