@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,9 @@ def absent(tool: str) -> str:
 
             find_compiler()
         elif tool == "oclgrind":
-            return "" if OCLGRIND.exists() else f"oclgrind is not installed ({OCLGRIND} is absent)"
+            from redtune.checkers import OCLGRIND_LIBRARY
+
+            return "" if OCLGRIND_LIBRARY.exists() else f"oclgrind is not installed ({OCLGRIND_LIBRARY} is absent)"
         elif tool == "nvrtc":
             return _nvrtc()
         else:
@@ -42,9 +43,6 @@ def absent(tool: str) -> str:
     except RedtuneError as error:
         return str(error)
     return ""
-
-
-OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 
 
 def _nvrtc() -> str:

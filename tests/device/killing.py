@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from redtune.journal import records_in
+from tests.text.test_process import until
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = (
@@ -105,15 +106,6 @@ def settled(cache: Path) -> set[str]:
     crashes = Counter(key(trial) for trial in told(cache) if trial["verdict"] == "CRASHED")
     last = {key(trial): trial["verdict"] for trial in told(cache) if trial["verdict"] != "REFUSED"}
     return {config for config, verdict in last.items() if verdict != "CRASHED" or crashes[config] > 1}
-
-
-def until(condition: Callable[[], bool], limit_s: float) -> bool:
-    end = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def kill_often(cache: Path, kills: int, seed: int, longest_s: float) -> Killed:

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from redtune.backends import backend_named
+from redtune.checkers import CHECKERS
 from redtune.config import Config, choices, settled
 from redtune.data import background
 from redtune.dtypes import DTYPES, dtype_named
@@ -34,7 +35,7 @@ from redtune.render import render
 from redtune.sampling import Flavour, is_problem, problem_of
 from redtune.types import Device, Kernel, Problem
 from tests.device.cases import Case, Operand, compare, make_case, plan_of
-from tests.need import OCLGRIND, need
+from tests.need import need
 
 TREES = ("interleaved", "strided", "sequential")
 WALKS = ("tile", "stride", "chunk")
@@ -93,15 +94,8 @@ def simulate(jobs: Sequence[Job], folder: Path) -> list[Report]:
 def simulate_here(jobs: Sequence[Job], folder: Path) -> list[Report]:
     """The reports of `jobs` from one process."""
     folder = Path(tempfile.mkdtemp(dir=folder))
-    (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
-    simulator = {
-        "OCL_ICD_VENDORS": str(folder),
-        "OCLGRIND_DATA_RACES": "1",
-        "OCLGRIND_UNINITIALIZED": "1",
-        "OCLGRIND_MAX_ERRORS": "1000000",  # beyond it the simulator is silent, and what comes after would seem sound
-        # The optimiser makes 128-bit integers of 16-byte loads, which the interpreter of oclgrind 21.10 does not know.
-        "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
-    }
+    (checker,) = CHECKERS["opencl"]
+    simulator = checker.under(folder).environment
     # The simulator speaks on stderr: a file named by OCLGRIND_LOG is emptied again by each of a process's contexts.
     said = folder / "said"
     with said.open("ab") as stderr:
