@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -398,6 +399,12 @@ class TestStreams:
 # --- devices, threads, graphs, memory ---------------------------------------------------------------------------------
 
 
+def two_gpus(cp: Any) -> None:
+    """Skips the test where there is one GPU."""
+    if cp.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one GPU")
+
+
 class TestDevices:
     def test_the_current_device_stays(self, cp: Any) -> None:
         before = cp.cuda.runtime.getDevice()
@@ -408,8 +415,7 @@ class TestDevices:
         assert cp.cuda.runtime.getDevice() == before
 
     def test_an_array_on_another_device_is_reduced_there(self, cp: Any) -> None:
-        if cp.cuda.runtime.getDeviceCount() < 2:
-            pytest.skip("there is one GPU")
+        two_gpus(cp)
         with cp.cuda.Device(1):
             x = cp.ones((2000, 300), cp.float32)
             cp.cuda.Device().synchronize()
@@ -421,9 +427,24 @@ class TestDevices:
                 with cp.cuda.Device(1):
                     assert (got.get() == np.ones(x.shape).sum(axis)).all()
 
+    def test_an_array_on_another_device_is_tuned_there(
+        self, cp: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        two_gpus(cp)
+        monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path))
+        with cp.cuda.Device(1):
+            x = cp.ones((300, 1003), cp.float32)
+            cp.cuda.Device().synchronize()
+        told = redtune.tune(x, "sum", 1, trials=3)
+        assert cp.cuda.runtime.getDevice() == 0
+        assert told.best is not None
+        assert told.device.index == told.best.device.index == 1
+        own = [(best.device.index, best.problem) for whose, best in redtune.tuned("sum") if whose == "here"]
+        assert own == [(1, told.problem)]
+        assert (redtune.reduce(x, "sum", 1).get() == 1003).all()
+
     def test_inputs_on_two_devices_are_refused(self, cp: Any) -> None:
-        if cp.cuda.runtime.getDeviceCount() < 2:
-            pytest.skip("there is one GPU")
+        two_gpus(cp)
         x = cp.ones(5)
         with cp.cuda.Device(1):
             y = cp.ones(5)
