@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,32 @@ def largest_error(got: Array, known: Known, bound: Any) -> tuple[int | None, flo
         if bound is None:
             ok, share = same, np.zeros(len(got))
         else:
-            error = np.abs(got.astype(known.exact.dtype) - known.exact)
-            ok = same | (np.isfinite(known.rounded) & (error <= bound))
-            share = np.where(same | ~np.isfinite(known.rounded), 0, error / np.where(bound > 0, bound, 1))
+            near = got.astype(known.exact.dtype)
+            rows = zip(_parts(near), _parts(known.rounded), _parts(known.exact), strict=True)
+            error = np.where(same, 0, reduce(np.hypot, (_error(*row) for row in rows)))
+            ok = error <= bound
+            counts = np.isfinite(known.rounded) | np.isfinite(error)
+            share = np.where(counts, error / np.where(bound > 0, bound, 1), 0)
     return (None if ok.all() else int(np.argmin(ok))), float(np.nanmax(share, initial=0.0))
+
+
+def _parts(values: Array) -> tuple[Array, ...]:
+    """The numbers that each value consists of."""
+    return (values.real, values.imag) if np.iscomplexobj(values) else (values,)
+
+
+def _error(got: Array, rounded: Array, exact: Array) -> Array:
+    """How far one part is off; one that is not finite is right or wrong."""
+    error = np.where(np.isfinite(rounded), np.abs(got - exact), np.inf)
+    return np.where((got == rounded) | ((got != got) & (rounded != rounded)), 0, error)
+
+
+def _finite(values: Array) -> Array:
+    """The elements with their parts that are not finite left out: of a complex number the other one has its bound."""
+    if not np.iscomplexobj(values):
+        return values
+    parts = [np.where(np.isfinite(part), part, 0) for part in _parts(values)]
+    return np.asarray(parts[0] + 1j * parts[1])
 
 
 class Answers:
@@ -66,7 +89,8 @@ class Answers:
         with np.errstate(all="ignore"):
             exact = np.asarray(self.op.reference(*inputs))
             rounded = self.result.decode(self.result.encode(exact))
-            measures = self.op.tolerance.measures(*inputs) if self.op.tolerance and self._rounds(dataset) else None
+            measured = map(_finite, inputs)
+            measures = self.op.tolerance.measures(*measured) if self.op.tolerance and self._rounds(dataset) else None
         return Known(rounded, exact, measures)
 
     def _rounds(self, dataset: Dataset) -> bool:
@@ -100,7 +124,7 @@ class Answers:
             bound = np.where(np.isfinite(bound), bound, 0)
             if self.result.u > u and self.result.kind == "float":
                 return self._rounded_once(known.exact, bound + u * np.abs(known.exact))
-            rounding = self.result.u * np.abs(known.exact) + smallest(self.result) if self.result.u else 0
+            rounding = self.result.u * np.abs(_finite(known.exact)) + smallest(self.result) if self.result.u else 0
             return bound + np.where(np.isfinite(rounding), rounding, 0)
 
     def _rounded_once(self, exact: Array, off: Array) -> Array:

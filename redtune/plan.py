@@ -32,7 +32,8 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class Meet:
     """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
-    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory."""
+    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory. At the
+    `join_steps` among the `tail_steps`, hardware waves read what others wrote."""
 
     name: str
     block: int
@@ -44,6 +45,7 @@ class Meet:
     tail_offsets: tuple[int, ...]
     block_steps: tuple[int, ...]
     tail_steps: tuple[int, ...]
+    join_steps: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,13 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> M
         is_unrolled = config.tree == "unrolled"
         tail_steps = halvings(min(wave, team)) if is_unrolled else ()
         block_steps = tuple(s for s in halvings(team) if s >= wave) if is_unrolled else ()
-        return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps)
+        join_steps = tuple(s for s in tail_steps if 2 * s > lanes)
+        joins = wave // lanes if join_steps else 1
+        return Meet(name, block, team, 1, joins, block, (), (), block_steps, tail_steps, join_steps)
     if team <= lanes:
-        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), ())
+        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), ())
     tails, joins = team // wave, wave // lanes
-    return Meet(name, block, team, tails, joins, block // lanes, halvings(lanes), halvings(tails), (), ())
+    return Meet(name, block, team, tails, joins, block // lanes, halvings(lanes), halvings(tails), (), (), ())
 
 
 def meets_of(problem: Problem, config: Config, dialect: Dialect, device: Device) -> tuple[Meet, ...]:

@@ -24,6 +24,7 @@ CHAINS = Host(knobs={"items": 8, "accumulators": 4, **TWO})
 THREE_TAILS = Host(knobs={"block": 96, **LAST})
 MANY = Host(knobs={"walk": "tile", **LAST})  # more blocks than a block has threads
 MANY_SECOND = Host(knobs={"walk": "tile", **TWO, "second_block": 64})
+JOINED_TREE = Host(knobs={"wave": 64, "block": 256, "exchange": "lds", "tree": "unrolled", **TWO})
 JOINED = Host(knobs={"wave": 64, "block": 256, **LAST})
 HALVED = Host(knobs={"wave": 16, **LAST})
 ATOMIC = Host(knobs={"combine": "atomic"})
@@ -61,6 +62,14 @@ WAITING = (
     Mutation("lanes that do not wait", "{LANES_MEET}", ";", (UNROLLED,), is_race=True),
     Mutation(
         "half of a wide tail that does not wait", r"tail_barrier\(tail\);", ";", (JOINED,), only=("cuda",), is_race=True
+    ),
+    Mutation(
+        "half of a wide tree that does not wait",
+        r"tail_barrier\(0\);",
+        "__syncwarp();",
+        (JOINED_TREE,),
+        only=("cuda",),
+        is_race=True,
     ),
     Mutation("a cluster that does not wait", r"cluster_barrier\(\);(?! )", ";", (CLUSTER,), is_race=True),
 )

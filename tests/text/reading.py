@@ -57,9 +57,23 @@ def complaints(source: str) -> list[str]:
     for mask in re.findall(r"_sync\((0x\w+)", source):
         if mask not in ("0xffffffffu", "0xffffffffffffffffull"):
             found.append(f"a shuffle among some of the lanes: {mask}")
+    found += [f"a wave reads what another wrote with nothing to wait for: {read}" for read in _hasty(source)]
     if "count_up(" in source and not re.search(r"acq_rel|memory_order_acq_rel|__threadfence\(\)|ACQ_REL", source):
         found.append("blocks are counted without release and acquire")
     return found
+
+
+LANES = 32  # of an NVIDIA wave, for which alone `__syncwarp` waits
+
+
+def _hasty(source: str) -> Iterator[str]:
+    """Reads of a slot that another wave wrote, with no more than `__syncwarp` since."""
+    waited = "__syncthreads()"
+    for found in re.finditer(r"__syncthreads\(\)|tail_barrier\(|__syncwarp\(\)|slots\[thread \+ (\d+)", source):
+        if not found[1]:
+            waited = found[0]
+        elif int(found[1]) >= LANES and waited == "__syncwarp()":
+            yield found[0]
 
 
 def _counting(body: str) -> Iterator[str]:

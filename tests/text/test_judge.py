@@ -14,14 +14,15 @@ import pytest
 import redtune.data
 import redtune.judge
 import redtune.windows
-from redtune.answers import Known, Wrong, largest_error
+from redtune.answers import Answers, Known, Wrong, largest_error
 from redtune.config import Config, team_of
-from redtune.data import full_size
+from redtune.data import full_size, make_dataset
 from redtune.dtypes import dtype_named
 from redtune.judge import GUARD, Bench, Judge
 from redtune.operators import accumulates_in_floats, operator_of, result_of
 from redtune.plan import make_plan, operands_of
 from redtune.types import Launch, Problem
+from redtune.windows import Window
 from tests.text.folds import Array
 from tests.text.kernels import config, problem, target
 
@@ -85,6 +86,29 @@ def test_errors_of_complex_numbers_are_distances() -> None:
     assert largest_error(np.array([4 + 5j], np.complex64), right, np.array([10.0])) == (None, 0.5)
     assert largest_error(np.array([4 + 5j], np.complex64), right, np.array([4.0]))[0] == 0
     assert largest_error(np.array([complex(1, np.nan)], np.complex64), right, np.array([10.0]))[0] == 0
+
+
+@pytest.mark.parametrize(("op", "dtype", "result"), [("mean", "complex64", "complex128"), ("sum", "complex64", "")])
+def test_an_infinite_part_leaves_the_other_its_bound(op: str, dtype: str, result: str) -> None:
+    p = problem(op, dtype, n=1000, result=result)
+    answers = Answers(p)
+    values = np.random.default_rng(0).normal(size=(2, 1000)).astype(np.float32)
+    values[0, 500] = np.inf
+    dataset = make_dataset("infinity", values[0] + 1j * values[1], dtype_named(dtype), exact=False)
+    window = Window(0, 1, 1000, 1)
+    right = answers.known(dataset, window)
+    plan = make_plan(p, config(), ON.dialect, ON.device)
+
+    def expect(got: complex) -> None:
+        answers.expect("infinity", window, answers.result.encode(np.array([got])), right, plan)
+
+    real, imag = right.rounded[0].real, right.rounded[0].imag
+    assert (real, np.isfinite(imag)) == (np.inf, True)
+    expect(complex(real, imag))
+    expect(complex(real, np.nextafter(imag, 9, dtype=imag.dtype)))
+    for wrong in (complex(real, imag * 1.01), complex(-np.inf, imag), complex(1, imag), complex(real, np.nan)):
+        with pytest.raises(Wrong):
+            expect(wrong)
 
 
 def test_truth_values_and_indices_are_exact() -> None:
