@@ -102,7 +102,7 @@ class Answers:
     def expect(self, name: str, window: Window, bits: Array, known: Known, plan: Plan) -> float:
         """Raises Wrong unless the results are right, given as they lie in memory; the largest error over its bound."""
         got = self.result.decode(bits)
-        bound = self._bound(plan, known)
+        bound = self.bound(plan, known)
         wrong, share = largest_error(got, known, bound)
         if wrong is None:
             return share
@@ -114,7 +114,7 @@ class Answers:
             f"gave {got[wrong]}, not {known.exact[wrong] if bound is not None else known.rounded[wrong]}{within}"
         )
 
-    def _bound(self, plan: Plan, known: Known) -> Any:
+    def bound(self, plan: Plan, known: Known) -> Any:
         """How far each result may be off, or None where it must be exact."""
         if known.measures is None or self.op.tolerance is None:
             return None

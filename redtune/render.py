@@ -6,7 +6,10 @@ import functools
 import hashlib
 import importlib.resources
 import re
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -18,6 +21,7 @@ from redtune.text import make_text
 from redtune.types import Device, Kernel, Problem
 
 WIDTH = 110  # of a list of parameters
+EXPORT = "export"  # the folder of what is written around kernels
 
 
 @functools.cache
@@ -37,6 +41,16 @@ def wrapped(parameters: str) -> str:
     return "\n    ".join(line.rstrip() for line in lines).removesuffix(",")
 
 
+def in_lines(words: Iterable[object], width: int = 100) -> str:
+    """Words with commas behind them, in lines that are indented by four columns."""
+    return textwrap.fill(" ".join(f"{word}," for word in words), width, initial_indent="    ", subsequent_indent="    ")
+
+
+def c_word(bits: int, size: int) -> str:
+    """Bits as a literal of C, of an unsigned integer of so many bytes."""
+    return f"0x{bits:0{2 * size}x}{'ull' if size == 8 else 'u'}"
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -48,17 +62,27 @@ def _environment() -> jinja2.Environment:
         autoescape=False,
     )
     environment.filters["wrapped"] = wrapped
+    environment.filters["in_lines"] = in_lines
+    environment.filters["c_word"] = c_word
     return environment
 
 
 @functools.cache
 def templates_digest() -> str:
-    """A short digest of all templates: a stored winner says which ones it was measured with."""
+    """A short digest of the kernels' templates: a stored winner says which ones it was measured with."""
     total = hashlib.sha256()
     for path in sorted(templates_path().rglob("*.jinja")):
+        if path.parent.name == EXPORT:
+            continue
         total.update(path.relative_to(templates_path()).as_posix().encode())
         total.update(path.read_bytes())
     return total.hexdigest()[:12]
+
+
+def render_file(template: str, **names: Any) -> str:
+    """A file of an export: the template `export/<template>.jinja` with these names."""
+    written = _environment().get_template(f"{EXPORT}/{template}.jinja").render(**names)
+    return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
 
 
 def render(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Kernel:

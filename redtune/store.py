@@ -115,7 +115,7 @@ def file_name(problem: Problem, temperature: str) -> str:
     flags = "".join(f"+{flag}" for flag in ("masked", "seeded") if getattr(problem, f"is_{flag}"))
     running += f"+{problem.result}" if problem.result else ""
     parts = [name, problem.dtype, running, problem.layout + flags]
-    n, outer, inner = _buckets(problem)
+    n, outer, inner = buckets(problem)
     size = f"{n}" if problem.layout == "flat" else f"{n}x{outer}x{inner}"
     parts += [f"{SIZE_MARK}{size}", problem.determinism, temperature]
     return "-".join(map(plain, parts)) + ".yaml"
@@ -294,7 +294,7 @@ def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[F
 def _near_sizes(folders: list[tuple[Path, str]], problem: Problem, temperature: str) -> list[tuple[int, Path, str]]:
     """(distance in powers of two, file, whose) of the same problem in other sizes, the nearest first."""
     front, back = file_name(problem, temperature).split(SIZE_MARK)
-    here = _buckets(problem)
+    here = buckets(problem)
     rows = []
     for order, (folder, whose) in enumerate(folders):
         for path in folder.glob(f"{glob.escape(front)}{SIZE_MARK}*{glob.escape(back[back.index('-') :])}"):
@@ -306,7 +306,7 @@ def _near_sizes(folders: list[tuple[Path, str]], problem: Problem, temperature: 
     return [(distance, path, whose) for distance, _, path, whose in sorted(rows)]
 
 
-def _buckets(problem: Problem) -> tuple[int, int, int]:
+def buckets(problem: Problem) -> tuple[int, int, int]:
     """The size classes of a problem: of its reduced elements, and of its results outside and inside of them."""
     if problem.layout == "flat":
         return bucket_of(problem.n), 0, 0
@@ -314,7 +314,7 @@ def _buckets(problem: Problem) -> tuple[int, int, int]:
 
 
 def _size(problem: Problem) -> str:
-    n, outer, inner = _buckets(problem)
+    n, outer, inner = buckets(problem)
     results = f" and 2^{outer + inner} results" if problem.layout != "flat" else ""
     return f" for about 2^{n} elements{results}"
 

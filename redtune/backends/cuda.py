@@ -134,6 +134,23 @@ def _driver() -> str:
     return found[0] if found else "unknown"
 
 
+def compile_ptx(kernel: Kernel, device: Device) -> bytes:
+    """The kernel in NVIDIA's virtual instructions, as text."""
+    return _compile(kernel, f"--gpu-architecture={device.arch.replace('sm_', 'compute_')}", "getPTX").rstrip(b"\0")
+
+
+def _compile(kernel: Kernel, option: str, get: str) -> bytes:
+    nvrtc = import_cupy().cuda.nvrtc
+    program = nvrtc.createProgram(kernel.source, "redtune.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*kernel.flags, option))
+        return bytes(getattr(nvrtc, get)(program))
+    except nvrtc.NVRTCError as error:
+        raise CompileError(nvrtc.getProgramLog(program) or str(error), kernel.source) from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
 class Backend:
     """CUDA through CuPy."""
 
@@ -191,16 +208,7 @@ class Backend:
         )
 
     def compile(self, kernel: Kernel, device: Device) -> bytes:
-        nvrtc = import_cupy().cuda.nvrtc
-        options = (*kernel.flags, f"--gpu-architecture={device.arch}")
-        program = nvrtc.createProgram(kernel.source, "redtune.cu", (), ())
-        try:
-            nvrtc.compileProgram(program, options)
-            return bytes(nvrtc.getCUBIN(program))
-        except nvrtc.NVRTCError as error:
-            raise CompileError(nvrtc.getProgramLog(program) or str(error), kernel.source) from error
-        finally:
-            nvrtc.destroyProgram(program)
+        return _compile(kernel, f"--gpu-architecture={device.arch}", "getCUBIN")
 
     def open(self, device: Device) -> CudaSession:
         return CudaSession(import_cupy(), device)
