@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from redtune.api import devices, probe, reduce_file, search, search_many, source, tune, tuned, verify
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
+    from redtune.exporting.export import Exported, export
     from redtune.outcome import Report
     from redtune.reducing import reduce
     from redtune.types import Best, Device, Problem, Trial
@@ -25,6 +26,7 @@ _HOMES = {
     "redtune.api": ("devices", "probe", "reduce_file", "search", "search_many", "source", "tune", "tuned", "verify"),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
+    "redtune.exporting.export": ("Exported", "export"),
     "redtune.outcome": ("Report",),
     "redtune.reducing": ("reduce",),
     "redtune.types": ("Best", "Device", "Problem", "Trial"),
@@ -37,12 +39,14 @@ __all__ = [
     "CompileError",
     "Config",
     "Device",
+    "Exported",
     "Problem",
     "RedtuneError",
     "Report",
     "Trial",
     "UsageError",
     "devices",
+    "export",
     "probe",
     "reduce",
     "reduce_file",

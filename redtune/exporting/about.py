@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redtune.exporting.variants import Export, Variant, plain_arch
+from redtune.render import templates_digest
 from redtune.types import Best
 
 
@@ -59,10 +60,19 @@ class About:
         """One of the sizes that a variant was tuned for."""
         return int(getattr(variant.problem, name))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sizes that an array of this layout has."""
+        return {"flat": ("n",), "rows": ("outer", "n"), "columns": ("outer", "n", "inner")}[self.export.problem.layout]
+
     def sizes(self, variant: Variant) -> str:
         """The sizes that a variant was tuned for."""
-        names = {"flat": ("n",), "rows": ("outer", "n"), "columns": ("outer", "n", "inner")}[variant.problem.layout]
-        return " x ".join(str(self.size(variant, name)) for name in names)
+        return " x ".join(str(self.size(variant, name)) for name in self.names)
+
+    def classes(self, variant: Variant) -> list[int]:
+        """Their powers of two, rounded up."""
+        n, outer, inner = variant.sizes
+        return [{"n": n, "outer": outer, "inner": inner}[name] for name in self.names]
 
     def tuned_for(self, variant: Variant) -> str:
         """The architecture and the sizes of a variant."""
@@ -80,6 +90,8 @@ class About:
             f"{best.median_us:.2f} us, spread {best.spread_us:.2f} us, {best.gbps:.1f} GB/s {best.temperature}{share}, "
             f"the best of {best.trials} trials with seed {best.seed}.",
         ]
+        if best.templates != templates_digest():
+            lines.append("The kernel's text has changed since then.")
         return lines + _beside(best)
 
     def stored(self, variant: Variant) -> str:

@@ -15,7 +15,7 @@ from redtune.api import check_fixes, wanted_problem
 from redtune.backends import backend_named
 from redtune.config import Value
 from redtune.dtypes import unknown
-from redtune.errors import UsageError
+from redtune.errors import BackendMissing, UsageError
 from redtune.exporting.binaries import BINARIES, binaries_of
 from redtune.exporting.folder import check_folder, write_folder
 from redtune.exporting.formats import FORMATS, texts_of
@@ -95,7 +95,10 @@ def _devices(backend: str, arch: str | Sequence[str] | None, index: int) -> list
     if arch is None:
         from redtune.lab import find_device
 
-        return [find_device(backend, index)]
+        try:
+            return [find_device(backend, index)]
+        except BackendMissing as error:
+            raise BackendMissing(f"{error}; --arch names an architecture to export for with no device") from error
     names = [arch] if isinstance(arch, str) else list(dict.fromkeys(arch))
     if not names:
         raise UsageError("arch names no architecture")
@@ -120,12 +123,18 @@ def _problems(
             raise UsageError("n names no size")
         found = [wanted_problem(op, dtype, size, None, axis, *rest) for size in sizes]
         return [replace(found[0], n=ANY_SIZE)] if n is None else found
-    one = isinstance(shape[0], int) if len(shape) else True
-    shapes: list[Any] = [shape] if one else list(shape)
-    found = [wanted_problem(op, dtype, None if n is None else n, one, axis, *rest) for one in shapes]
+    if n is not None:
+        raise UsageError(f"n is {n} and the shape {shape}: give one of them")
+    found = [wanted_problem(op, dtype, None, one, axis, *rest) for one in _shapes(shape)]
     if len({problem.layout for problem in found}) > 1:
         raise UsageError("the shapes lie differently in memory: export each of them on its own")
     return found
+
+
+def _shapes(shape: Shapes) -> list[Sequence[int]]:
+    """One shape or several."""
+    given: Any = shape
+    return [given] if not given or isinstance(given[0], int) else list(given)
 
 
 def _checked_name(name: str | None, problem: Problem) -> str:
@@ -156,8 +165,7 @@ def _command(
     problem = problems[0]
     words = ["redtune export", f"--op {problem.op}", f"--dtype {problem.dtype}"]
     if shape is not None:
-        shapes: list[Any] = [shape] if isinstance(shape[0], int) else list(shape)
-        words += [f"--shape {'x'.join(map(str, one))}" for one in shapes]
+        words += [f"--shape {'x'.join(map(str, one))}" for one in _shapes(shape)]
     elif problem.n != ANY_SIZE:
         words.append(f"--n {','.join(str(one.n) for one in problems)}")
     if axis is not None:

@@ -46,13 +46,22 @@ class Gpu:
             return text
         # Another architecture may not have the instructions; it never runs this kernel.
         guard = self.guard(plain_arch(variant.device))
-        return re.sub(
-            r"^(static __global__ .*?^\{\n)(.*?)^\}\n", rf"\1#if {guard}\n\2#endif\n}}\n", text, flags=re.DOTALL | re.M
-        )
+        return re.sub(_ENTRY, lambda found: _guarded(found, guard), text)
 
     def arch_rank(self, export: Export) -> str:
         """The function `find_arch`."""
         return self.rank(export)
+
+
+# An entry of a kernel's text: its head with the parameters, and its body.
+_ENTRY = re.compile(r"^(static __global__ [^{]*?\(\n)([^{]*)\)\n\{\n(.*?)^\}\n", re.DOTALL | re.MULTILINE)
+
+
+def _guarded(entry: re.Match[str], condition: str) -> str:
+    """An entry that does nothing where a condition of the preprocessor does not hold."""
+    head, parameters, body = entry.groups()
+    unused = "".join(f"    (void){name};\n" for name in re.findall(r"(\w+)(?=,|$)", parameters))
+    return f"{head}{parameters})\n{{\n#if {condition}\n{body}#else\n{unused}#endif\n}}\n"
 
 
 def _number(arch: str) -> int:
@@ -60,21 +69,19 @@ def _number(arch: str) -> int:
 
 
 def _cuda_rank(export: Export) -> str:
-    rows = "\n".join(
-        f"    if (number >= {_number(arch)} && {_number(arch)} > newest) {{\n"
-        f"        newest = {_number(arch)};\n        *arch = {index};\n    }}"
-        for index, arch in enumerate(export.archs)
-    )
+    numbers = ", ".join(str(_number(arch)) for arch in export.archs)
     return f"""// Which architecture of the export is the device's, or the newest before it; -1 for an older one.
 static inline cudaError_t find_arch(int device, int *arch)
 {{
-    int major = 0, minor = 0, newest = 0;
+    static const int numbers[] = {{{numbers}}};
+    int major = 0, minor = 0;
     cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    const int number = 10 * major + minor;
     *arch = -1;
-{rows}
+    for (int k = 0; k < {len(export.archs)}; k++)
+        if (numbers[k] <= 10 * major + minor && (*arch < 0 || numbers[k] > numbers[*arch]))
+            *arch = k;
     return error;
 }}"""
 
