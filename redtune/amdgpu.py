@@ -166,7 +166,7 @@ def _target(arch: str, wave: int | None) -> _Target:
 
 def _command(compiler: Compiler, target: _Target, libraries: Path) -> list[str]:
     command = [str(compiler.path), "-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output"]
-    command += [f"--offload-arch={target.arch}", "-std=c++17", "-O3", f"--hip-path={_hip(compiler)}"]
+    command += [f"--offload-arch={target.arch}", "-std=c++17", "-O3", f"--hip-path={hip_path(compiler)}"]
     command += [f"--rocm-device-lib-path={libraries}"]
     # clang's own default may need a newer device library than the one installed, so say which one there is.
     abi = next((abi for abi in (5, 4, 6) if (libraries / f"oclc_abi_version_{abi}00.bc").exists()), None)
@@ -185,7 +185,8 @@ def _command(compiler: Compiler, target: _Target, libraries: Path) -> list[str]:
     return command + [argument for header in headers for argument in ("-include", header)]
 
 
-def _hip(compiler: Compiler) -> Path:
+def hip_path(compiler: Compiler) -> Path:
+    """Where the headers of HIP are."""
     for root in _roots(compiler):
         if (root / "include/hip/hip_runtime.h").exists():
             return root

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +39,8 @@ def absent(tool: str) -> str:
             return "" if OCLGRIND_LIBRARY.exists() else f"oclgrind is not installed ({OCLGRIND_LIBRARY} is absent)"
         elif tool == "nvrtc":
             return _nvrtc()
+        elif tool == "nvcc":
+            return "" if nvcc() else "nvcc is neither on PATH nor installed from PyPI (nvidia-cuda-nvcc)"
         else:
             from redtune.lab import list_devices
 
@@ -53,3 +58,10 @@ def _nvrtc() -> str:
     except Exception as error:  # a missing library surfaces as whatever its loader raises
         return f"NVRTC cannot be loaded ({type(error).__name__}: {error})"
     return ""
+
+
+@functools.cache
+def nvcc() -> str:
+    """CUDA's compiler: that of a toolkit, or of the packages from PyPI; empty where there is none."""
+    packages = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/cu*/bin/nvcc"))
+    return shutil.which("nvcc") or (str(packages[-1]) if packages else "")

@@ -31,10 +31,10 @@ NAMED_BARRIERS = 15  # sixteen in hardware, and barrier 0 is the whole block's
 
 
 def _arch_number(arch: str) -> int:
-    digits = "".join(c for c in arch.removeprefix("sm_") if c.isdigit())
-    if not arch.startswith("sm_") or not digits:
+    found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
+    if found is None:
         raise UsageError(f"{arch!r} is not a CUDA architecture: write sm_90, say")
-    return int(digits)
+    return int(found[1])
 
 
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:

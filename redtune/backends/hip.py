@@ -5,6 +5,7 @@ The verbs are the CUDA backend's: CuPy speaks both. With no AMD GPU, `redtune.am
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -131,7 +132,7 @@ class Backend(cuda.Backend):
         )
 
     def describe(self, arch: str) -> Device:
-        if not arch.startswith("gfx") or not arch[3:4].isdigit():
+        if not re.fullmatch(r"gfx\d[0-9a-f]{2,3}(:[a-z0-9:+-]+)?", arch):
             raise UsageError(f"{arch!r} is not an AMD architecture: write gfx942, say")
         return Device(
             backend="hip",

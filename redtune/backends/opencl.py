@@ -194,6 +194,12 @@ def _features(cl: Any, device: Any) -> tuple[str, ...]:
     return tuple(name for name, there in has.items() if there)
 
 
+def build_options(kernel: Kernel, device: Device) -> list[str]:
+    """What a kernel is compiled with: sub-groups and atomics across blocks are of OpenCL C 3.0."""
+    standard = "-cl-std=CL3.0" if "device_atomics" in device.features or device.waves else "-cl-std=CL1.2"
+    return [standard, *kernel.flags]
+
+
 class Backend:
     """OpenCL devices of every platform: CPUs after GPUs, and those without sub-groups last."""
 
@@ -260,9 +266,8 @@ class Backend:
         cl, found = self.found()
         context = cl.Context([found[device.index]])
         program = cl.Program(context, kernel.source)
-        standard = "-cl-std=CL3.0" if "device_atomics" in device.features or device.waves else "-cl-std=CL1.2"
         try:
-            built = program.build(options=[standard, *kernel.flags], cache_dir=False)
+            built = program.build(options=build_options(kernel, device), cache_dir=False)
         except cl.RuntimeError as error:
             raise CompileError(str(error), kernel.source) from error
         return bytes(built.get_info(cl.program_info.BINARIES)[0])

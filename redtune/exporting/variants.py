@@ -214,6 +214,8 @@ def _is_for(best: Best, problem: Problem, device: Device, temperature: str) -> b
         return False
     if device.arch not in (best.device.arch, plain_arch(best.device)):
         return False
+    if best.problem.layout != problem.layout:
+        return False
     return replace(best.problem, n=problem.n, outer=problem.outer, inner=problem.inner) == problem
 
 
