@@ -29,6 +29,7 @@ SEED = 0
 # Of the largest array: whole numbers up to 8, squared, add up to what a float32 has exactly.
 MOST = 1 << 18
 RANDOM_N = 3001
+PLANTS = ("zero", "high", "low", "nan", "infinity", "minus infinity")  # those that show above any background
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Checks:
             "random": random_dataset(export.op, export.dtype, TABLE, SEED, in_floats).raw,
         }
         sets = judged_datasets(export.op, export.dtype, SEED, in_floats)
-        self.plants = {d.name: d.raw[d.plant] for d in sets if d.plant is not None}
+        self.plants = {d.name: d.raw[d.plant] for d in sets if d.plant is not None and d.name in PLANTS}
         self.cases = list(self._cases())
 
     size, shift, multiply, fold = TABLE, SHIFT, MULTIPLY, FOLD
@@ -159,7 +160,8 @@ class Checks:
         size = "x".join(str(k) for k in ((n,) if self.layout == "flat" else (outer, n, inner)[: 2 + (inner > 1)]))
         expected, within = self._expected(make_dataset(about, values, dtype, exact=is_exact), window)
         words = tuple(words_of(dtype, raw[plant : plant + 1])) if plant >= 0 else ()
-        text = f"{about}, {size} elements" if about not in ("", "no elements") else about or f"{size} elements"
+        sized = f"{size} element" + "s" * (size != "1")
+        text = ", ".join([about] * (about != "") + [sized] * (n > 0))
         return Case(text, table, first, outer, n, inner, plant, words, expected, within)
 
     def _expected(self, dataset: Any, window: Window) -> tuple[tuple[int, ...], tuple[float, ...]]:
