@@ -246,18 +246,18 @@ def is_atomic(op: str, dtype: str) -> bool:
     return not refusals(config, problem, backend.dialect, backend.describe("plain"))
 
 
-def every_third(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Every third dtype of each operator, in turns from the first, the second and the third."""
+def every_fifth(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Every fifth dtype of each operator, in turns from the first to the fifth."""
     by_op = [list(rows) for _, rows in itertools.groupby(found, key=lambda pair: pair[0])]
-    return [pair for k, rows in enumerate(by_op) for pair in rows[min(k % 3, len(rows) - 1) :: 3]]
+    return [pair for k, rows in enumerate(by_op) for pair in rows[min(k % 5, len(rows) - 1) :: 5]]
 
 
 def strategies() -> Iterator[Job]:
-    """Every structure with each combine, and every operator that a combine has with every third of its dtypes."""
+    """Every structure with each combine, and every operator that a combine has with every fifth of its dtypes."""
     structures = list(itertools.product(TREES, WALKS, VECTORS, ACCUMULATORS))
     for combine in ("two_pass", "atomic"):
-        fitting = every_third(pairs(combine == "atomic"))
-        for k in range(len(fitting) if combine == "two_pass" else len(structures)):
+        fitting = every_fifth(pairs(combine == "atomic"))
+        for k in range(max(len(fitting), len(structures)) if combine == "two_pass" else len(structures)):
             op, dtype = fitting[k % len(fitting)]
             tree, walk, vector, chains = structures[k % len(structures)]
             vector = min(vector, 16 // DTYPES[dtype].bytes)
