@@ -12,7 +12,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redtune.api import devices, probe, reduce_file, search, search_many, source, tune, tuned, verify
+    from redtune.api import compare, devices, probe, reduce_file, search, search_many, source, tune, tuned, verify
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.exporting.export import Exported, export
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "redtune.api": ("devices", "probe", "reduce_file", "search", "search_many", "source", "tune", "tuned", "verify"),
+    "redtune.api": (
+        "compare",
+        "devices",
+        "probe",
+        "reduce_file",
+        "search",
+        "search_many",
+        "source",
+        "tune",
+        "tuned",
+        "verify",
+    ),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
     "redtune.exporting.export": ("Exported", "export"),
@@ -45,6 +56,7 @@ __all__ = [
     "Report",
     "Trial",
     "UsageError",
+    "compare",
     "devices",
     "export",
     "probe",

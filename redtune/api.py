@@ -16,6 +16,7 @@ from redtune.types import Best, Device, Problem
 
 if TYPE_CHECKING:
     from redtune.bench import Comparison
+    from redtune.comparing import Compared
     from redtune.dialect import Dialect
     from redtune.outcome import Progress, Report
     from redtune.probing import Probe
@@ -262,6 +263,68 @@ def bench(
     problem = sized(problem, n if shape is None else 0, found)
     check_fits(problem, found)
     return compare_libraries(problem, found, is_cold=cold)
+
+
+def compared(
+    knobs: Sequence[str],
+    op: str,
+    dtype: str = "float32",
+    n: int | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
+    accumulate: str | None = None,
+    determinism: str = "any",
+    custom: str = "",
+    backend: str | None = None,
+    device: int = 0,
+    trials: int | None = None,
+    time_limit_s: float | None = None,
+    cold: bool = True,
+    fix: Mapping[str, Value] | None = None,
+    seed: int = 0,
+    aa: bool = False,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Compared:
+    """What `compare` found, as a record: with the ceiling, the noise, and what was refused and why."""
+    from redtune.comparing import combined, compare_choices
+    from redtune.lab import find_device
+
+    check_seed(seed)
+    fixed = check_fixes(fix or {})
+    if trials is not None and trials < 1:
+        raise UsageError(f"{trials} trials under each choice measure nothing; ask for at least 1")
+    problem = wanted_problem(op, dtype, n, shape, axis, determinism, accumulate, custom)
+    combined(knobs)
+    found = find_device(backend, device)
+    problem = sized(problem, n if shape is None else 0, found)
+    check_fits(problem, found)
+    return compare_choices(
+        problem,
+        found,
+        knobs,
+        fixed=fixed,
+        trials=trials,
+        limit_s=time_limit_s,
+        seed=seed,
+        is_cold=cold,
+        is_aa=aa,
+        progress=progress,
+    )
+
+
+def compare(knobs: str | Sequence[str], op: str, dtype: str = "float32", n: int | None = None, **options: Any) -> Any:
+    """The choices of one knob, or of two crossed, beside each other: a pandas DataFrame with one row for each.
+
+    Each choice is searched with the same budget (`trials`, `time_limit_s`), then the winners are timed together, in
+    turns. `ratio` is the median time over that of the fastest, `ratio_low` and `ratio_high` the interval that holds the
+    true one 19 times in 20; times are in microseconds. A choice that cannot run here is a row with its reason. Takes
+    the options of `redtune compare`; raises as `search` does.
+    """
+    from redtune.compared import compared_frame
+
+    names = [knobs] if isinstance(knobs, str) else list(knobs)
+    return compared_frame(compared(names, op, dtype, n, **options))
 
 
 def probe(

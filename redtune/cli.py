@@ -307,6 +307,66 @@ def probe(
 
 
 @app.command()
+def compare(
+    knobs: Annotated[list[str], typer.Argument(help="One knob or two: wave, exchange, combine, vector, ...")],
+    op: Op,
+    dtype: Dtype = "float32",
+    n: Number = None,
+    shape: Shape = None,
+    axis: Axis = None,
+    like: Annotated[Optional[str], typer.Option(help="Take dtype and shape from a .npy file.", metavar="FILE")] = None,  # noqa: UP045
+    accumulate: Accumulate = None,
+    determinism: Annotated[str, typer.Option(help="any, or run-to-run: the same bits on every run.")] = "any",
+    op_file: OpFile = None,
+    map_: Map = None,
+    finish: Finish = None,
+    backend: BackendName = None,
+    device: DeviceIndex = 0,
+    trials: Annotated[Optional[int], typer.Option(help="Configs measured under each choice.")] = None,  # noqa: UP045
+    time_limit: Annotated[Optional[str], typer.Option(help="For each choice: 45s, 2m.", metavar="TIME")] = None,  # noqa: UP045
+    cold: Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")] = True,
+    fix: Fix = None,
+    seed: Annotated[int, typer.Option(help="Of inputs and sampler.")] = 0,
+    aa: Annotated[bool, typer.Option("--aa", help="Time the best config against itself: only noise shows.")] = False,
+    plot: Annotated[Optional[str], typer.Option("--plot", help="A picture of it.", metavar="FILE.png")] = None,  # noqa: UP045
+    csv: Annotated[Optional[str], typer.Option("--csv", help="The table as CSV.", metavar="FILE")] = None,  # noqa: UP045
+    as_json: AsJson = False,
+) -> None:
+    """Which choice of a knob is right on this device, and by how much, beyond noise."""
+    from redtune import api, compared, terminal
+
+    dtype, count, lengths = size_of(dtype, n, shape, axis, like)
+    known, custom = parse_operator(op, op_file, map_, finish)
+    with terminal.progress_board(1, is_quiet=as_json) as (_, progress):
+        found = api.compared(
+            knobs,
+            known,
+            dtype,
+            count,
+            shape=lengths,
+            axis=parse_axis(axis),
+            accumulate=accumulate,
+            determinism=determinism,
+            custom=custom,
+            backend=backend,
+            device=device,
+            trials=trials,
+            time_limit_s=parse_seconds(time_limit),
+            cold=cold,
+            fix=parse_fixes(fix),
+            seed=seed,
+            aa=aa,
+            progress=progress,
+        )
+    if csv is not None:
+        compared.write_csv(found, csv)
+    if plot is not None:
+        compared.write_plot(found, plot)
+    print_json(compared.compared_json(found)) if as_json else compared.show_compared(found)
+    found.check()
+
+
+@app.command()
 def export(
     op: Op,
     format: Annotated[str, typer.Option("--format", help="cuda, hip, opencl, cupy or torch.")],

@@ -20,7 +20,7 @@ from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.process import Under, WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.readers import reading_kernels
-from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict, as_json, from_json
+from redtune.types import Device, Kernel, Problem, Repeated, Resources, Timing, Trial, Verdict, as_json, from_json
 
 T = TypeVar("T")
 
@@ -298,6 +298,16 @@ class Lab:
             return Verdict.CRASHED, str(died)
         wrong = [str(text) for text in said["wrong"]]
         return (Verdict.WRONG, wrong[0]) if wrong else (Verdict.OK, "")
+
+    def resources(self, compiled: Compiled) -> Resources:
+        """What the main launch of a compiled kernel takes on the device."""
+        return self._opened().read(
+            "resources",
+            COMPILE_LIMIT_S,
+            "resources",
+            lambda said: from_json(Resources, said["resources"]),
+            **compiled.as_job(),
+        )
 
     def turn_to(self, problem: Problem) -> None:
         """Makes the inputs of another problem before the next trial, so that the processes start once for many."""

@@ -24,13 +24,15 @@ DRAWS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The configs that can run. `admitted` holds the choices left for each knob, `fixed` those the user has set."""
+    """The configs that can run. `admitted` holds the choices left for each knob, `fixed` those the user has set;
+    `compared` names those of them that must have an effect."""
 
     problem: Problem
     dialect: Dialect
     device: Device
     fixed: Mapping[str, Value]
     admitted: Mapping[str, tuple[Value, ...]]
+    compared: tuple[str, ...] = ()
 
     def refusals(self, config: Config) -> list[str]:
         """Why the config cannot run, a fixed knob with another value included."""
@@ -39,11 +41,13 @@ class Space:
             for name, value in self.fixed.items()
             if getattr(config, name) != value
         ]
+        held += [f"{name} has no effect in it" for name in self.compared if not is_read(name, config)]
         return held + refusals(config, self.problem, self.dialect, self.device)
 
     def allows(self, config: Config) -> bool:
         """Whether the config can run and has the fixed values."""
         held = all(getattr(config, name) == value for name, value in self.fixed.items())
+        held = held and all(is_read(name, config) for name in self.compared)
         return held and is_legal(config, self.problem, self.dialect, self.device)
 
     def is_countable(self) -> bool:
@@ -72,14 +76,16 @@ class Space:
         return None
 
 
-def make_space(problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value]) -> Space:
+def make_space(
+    problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value], compared: tuple[str, ...] = ()
+) -> Space:
     """The space of a problem on a device. Raises UsageError when no config is left, with the first reason."""
     reason = problem_refusal(problem, device)
     if reason:
         raise UsageError(reason)
     start = default_config(problem, dialect, device)
     admitted = admitted_choices(problem, dialect, device, fixed, start)
-    space = Space(problem, dialect, device, fixed, admitted)
+    space = Space(problem, dialect, device, fixed, admitted, compared)
     empty = next((name for name, options in admitted.items() if not options), None)
     if empty is not None or (fixed and space.draw(random.Random(0)) is None):
         base = replace(start, **dict[str, Any](fixed))

@@ -8,7 +8,7 @@ import statistics
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -41,7 +41,8 @@ class NothingVerified(RedtuneError):
 
 
 class Search:
-    """The steps of a search over one problem on one device."""
+    """The steps of a search over one problem on one device. `compared` names fixed knobs that must have an effect in
+    every config, `seeds` are configs to begin with."""
 
     def __init__(
         self,
@@ -53,6 +54,8 @@ class Search:
         sampler: str = "tpe",
         seed: int = 0,
         fixed: Mapping[str, Value] | None = None,
+        compared: tuple[str, ...] = (),
+        seeds: Sequence[Config] = (),
         storage: str | None = None,
         study: str | None = None,
         is_cold: bool = True,
@@ -66,7 +69,8 @@ class Search:
         self.temperature = "cold" if is_cold else "warm"
         self.progress = progress
         self.lab = lab or Lab(device, problem, seed=seed, is_cold=is_cold)
-        self.space: Space = make_space(problem, self.lab.dialect, device, dict(fixed or {}))
+        self.space: Space = make_space(problem, self.lab.dialect, device, dict(fixed or {}), compared)
+        self.seeds = tuple(seeds)
         name = self.study_name(study, dict(fixed or {}))
         self.proposals = Proposals(self.space, name, sampler, seed, storage)
         self.default = default_config(problem, self.lab.dialect, device)
@@ -142,7 +146,7 @@ class Search:
         proposals, given = self.proposals, len(self.proposals.known)
         neighbours = [found.config for found in store.candidates(self.problem, self.device, self.temperature)]
         known_shapes = starting_points(self.problem, self.lab.dialect, self.device)
-        first = [self.default, self.found.config, *proposals.once_crashed]
+        first = [*self.seeds, self.default, self.found.config, *proposals.once_crashed]
         queue = deque(proposals.queue([*first, *neighbours[:4], *known_shapes]))
         if self.space.is_within(self.budget):
             queue.extend(c for c in proposals.queue(list(self.space.walk())) if c not in queue)

@@ -168,6 +168,23 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What the main launch of a compiled kernel takes on a device; None where the device does not say.
+
+    `registers` are of a thread, `lds_bytes` of a block, `spill_bytes` those of a thread that did not fit into registers
+    or other private memory, `occupancy` the share of a compute unit's threads that can be there at once. `wave` says
+    how many lanes issue together. `counts` are instructions in the compiled text, those by which lanes and waves meet.
+    """
+
+    registers: int | None
+    lds_bytes: int | None
+    spill_bytes: int | None
+    occupancy: float | None
+    wave: int | None
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """A stored winner and the evidence for it. Times are of the whole reduction, in microseconds."""
 

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from redtune.backends import Backend, Call, Session, backend_named
 from redtune.errors import CompileError, RedtuneError
+from redtune.plan import entry_names
 from redtune.types import Device, Kernel, Problem, Trial, Verdict, as_json, from_json
 
 if TYPE_CHECKING:
@@ -264,6 +265,14 @@ class Station:
         (kernel, program), opened = self._load(job), self.opened
         place = opened.session, opened.backend.dialect, opened.device
         return {"wrong": Examination(*place, kernel, program, job["elements"], job["threads"], self._held).wrong()}
+
+    def resources(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What the main launch of a compiled kernel takes on the device."""
+        (kernel, program), opened = self._load(job), self.opened
+        main = entry_names(kernel.problem, kernel.config).main
+        launch = next(launch for launch in kernel.launches if launch.entry == main)
+        found = opened.session.resources(program, launch)
+        return {"resources": as_json(replace(found, counts=opened.backend.counts(kernel, opened.device)))}
 
     def reduce_axes(self, job: dict[str, Any]) -> dict[str, Any]:
         """Reduces some axes of a .npy file as arrays are reduced."""

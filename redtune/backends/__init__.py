@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from redtune.dialect import Dialect
-    from redtune.types import Device, Kernel, Launch, Problem
+    from redtune.types import Device, Kernel, Launch, Problem, Resources
 
 # In the order of preference when none is named: GPUs before the CPU.
 BACKENDS = ("cuda", "hip", "opencl")
@@ -69,6 +69,10 @@ class Session(Protocol):
         """Launches with their arguments: buffers or integers by name."""
         ...
 
+    def resources(self, program: Any, launch: Launch) -> Resources:
+        """What a launch takes on this device."""
+        ...
+
     def run(self, call: Call) -> None:
         """Runs a call and waits for it."""
         ...
@@ -114,6 +118,10 @@ class Backend(Protocol):
 
     def compile(self, kernel: Kernel, device: Device) -> bytes:
         """What `Session.load` reads. Raises CompileError with the log and the source."""
+        ...
+
+    def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
+        """Instructions by which lanes and waves meet, in the compiled text; empty where it cannot be read."""
         ...
 
     def open(self, device: Device) -> Session:

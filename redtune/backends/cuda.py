@@ -20,13 +20,23 @@ from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, field_type, operator_of
 from redtune.plan import is_split
 from redtune.spellings import numpy_call, shape_of
-from redtune.types import Device, Kernel, Launch, Problem
+from redtune.types import Device, Kernel, Launch, Problem, Resources
 
 if TYPE_CHECKING:
     import numpy as np
 
 LANES = 32
 DOUBLE_ATOMICS = 60  # the first architecture that has an atomicAdd of doubles
+# The driver's numbers for bytes of shared memory, bytes of local memory, registers.
+_FUNCTION_ATTRIBUTES = 1, 3, 4
+# How lanes, waves and blocks meet, in NVIDIA's virtual instructions.
+_MEETINGS = {
+    "shuffles": r"\bshfl\.sync",
+    "redux": r"\bredux\.sync",
+    "barriers": r"\b(?:bar|barrier)\.(?:cta\.)?sync|\bbar\.warp\.sync",
+    "shared loads": r"\bld\.shared",
+    "shared stores": r"\bst\.shared",
+}
 NAMED_BARRIERS = 15  # sixteen in hardware, and barrier 0 is the whole block's
 
 
@@ -210,6 +220,10 @@ class Backend:
     def compile(self, kernel: Kernel, device: Device) -> bytes:
         return _compile(kernel, f"--gpu-architecture={device.arch}", "getCUBIN")
 
+    def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
+        text = compile_ptx(kernel, device).decode()
+        return {name: len(re.findall(pattern, text)) for name, pattern in _MEETINGS.items()}
+
     def open(self, device: Device) -> CudaSession:
         return CudaSession(import_cupy(), device)
 
@@ -293,6 +307,13 @@ class CudaSession:
             args = tuple(np.int64(v) if isinstance(v, int) else v for v in found)
             steps.append((program.get_function(launch.entry), (launch.grid,), (launch.block,), args))
         return Call(tuple(steps), (program,))
+
+    def resources(self, program: Any, launch: Launch) -> Resources:
+        driver, function = self.cupy.cuda.driver, program.get_function(launch.entry)
+        lds, spilled, registers = (driver.funcGetAttribute(code, function.ptr) for code in _FUNCTION_ATTRIBUTES)
+        blocks = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, launch.block, 0)
+        threads = self.device.attributes["MaxThreadsPerMultiProcessor"]
+        return Resources(registers, lds, spilled, blocks * launch.block / threads, LANES, {})
 
     def run(self, call: Call) -> None:
         for function, grid, block, args in call.steps:

@@ -152,6 +152,9 @@ class Backend(cuda.Backend):
             driver="",
         )
 
+    def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
+        return {}
+
     def open(self, device: Device) -> HipSession:
         return HipSession(cuda.import_cupy(), device)
 
