@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def absent(tool: str) -> str:
             return "" if OCLGRIND_LIBRARY.exists() else f"oclgrind is not installed ({OCLGRIND_LIBRARY} is absent)"
         elif tool == "nvrtc":
             return _nvrtc()
+        elif tool == "cmake":
+            return _cmake()
         elif tool == "nvcc":
             return "" if nvcc() else "nvcc is neither on PATH nor installed from PyPI (nvidia-cuda-nvcc)"
         else:
@@ -58,6 +61,17 @@ def _nvrtc() -> str:
     except Exception as error:  # a missing library surfaces as whatever its loader raises
         return f"NVRTC cannot be loaded ({type(error).__name__}: {error})"
     return ""
+
+
+def _cmake() -> str:
+    """CMake, a C compiler, and the headers and loader of OpenCL."""
+    for program in ("cmake", "cc"):
+        if shutil.which(program) is None:
+            return f"{program} is not on PATH"
+    program = "#include <CL/cl.h>\nint main(void) { return clGetPlatformIDs(0, 0, 0); }\n"
+    command = ["cc", "-x", "c", "-", "-lOpenCL", "-o", os.devnull]
+    done = subprocess.run(command, input=program, capture_output=True, text=True, check=False)
+    return f"no program for OpenCL can be built: {done.stderr.strip()[:200]}" if done.returncode else ""
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, operator_of
 from redtune.spellings import numpy_call, shape_of
-from redtune.types import Device, Kernel, Launch, Problem
+from redtune.types import Device, Kernel, Launch, Problem, Resources
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +99,7 @@ DIALECT = Dialect(
 )
 
 
-def _vendor_folder() -> tempfile.TemporaryDirectory[str] | None:
+def vendor_folder() -> tempfile.TemporaryDirectory[str] | None:
     """A folder for the ICD loader: every system platform, and Intel's runtime from the environment redtune runs in.
 
     PyPI's runtime cannot register itself with the system, so nothing would find it otherwise. A loader that the user
@@ -123,7 +123,7 @@ def _vendor_folder() -> tempfile.TemporaryDirectory[str] | None:
 
 
 def _pyopencl() -> Any:
-    folder = _vendor_folder()
+    folder = vendor_folder()
     if folder is not None:
         os.environ["OCL_ICD_VENDORS"] = folder.name
     try:
@@ -272,6 +272,9 @@ class Backend:
             raise CompileError(str(error), kernel.source) from error
         return bytes(built.get_info(cl.program_info.BINARIES)[0])
 
+    def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
+        return {}
+
     def open(self, device: Device) -> OpenclSession:
         cl, found = self.found()
         return OpenclSession(cl, found[device.index], device.kind == "cpu")
@@ -353,6 +356,16 @@ class OpenclSession:
             kernel.set_args(*(np.int64(v) if isinstance(v, int) else v for v in found))
             steps.append((kernel, launch.grid, launch.block))
         return Call(tuple(steps), tuple(values.values()))
+
+    def resources(self, program: Any, launch: Launch) -> Resources:
+        kernel, facts = self.cl.Kernel(program, launch.entry), self.cl.kernel_work_group_info
+        lds = kernel.get_work_group_info(facts.LOCAL_MEM_SIZE, self.device)
+        try:
+            asked = self.cl.kernel_sub_group_info.MAX_SUB_GROUP_SIZE_FOR_NDRANGE
+            wave = int(kernel.get_sub_group_info(self.device, asked, (launch.block,)))
+        except self.cl.Error:
+            wave = None  # a device without sub-groups
+        return Resources(None, int(lds), None, None, wave, {})
 
     def run(self, call: Call) -> None:
         for kernel, grid, block in call.steps:

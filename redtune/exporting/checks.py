@@ -30,6 +30,7 @@ SEED = 0
 MOST = 1 << 18
 RANDOM_N = 3001
 PLANTS = ("zero", "high", "low", "nan", "infinity", "minus infinity")  # those that show above any background
+TELLING = ("high", "low", "zero")  # those that may decide a result, the surest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +116,34 @@ class Checks:
     def _cases(self) -> Iterator[Case]:
         for outer, n, inner in self._shapes():
             yield self._case("", "exact", outer, n, inner)
+        outer, n, inner = self._small(MOST - 1)
+        for name, value in self._telling():
+            yield self._case(f"{name} at the very last", "exact", outer, n, inner, 0, outer * n * inner - 1, value)
         outer, n, inner = self._long()
         for first in (1, 2, 3):
             yield self._case(f"from element {first} on", "exact", outer, n, inner, first)
+            for name, value in self._telling():
+                # Inside it decides the result, outside it must not.
+                behind = first + outer * n * inner
+                for where, at in (("before", first - 1), ("first", first), ("last", behind - 1), ("behind", behind)):
+                    about = f"from element {first} on, {name} {where}"
+                    yield self._case(about, "exact", outer, n, inner, first, at, value)
         for name, value in self.plants.items():
             for where, at in (("first", 0), ("middle", n // 2), ("last", n - 1)):
                 yield self._case(f"{name}, the {where} element", "exact", outer, n, inner, 0, at * inner, value)
         yield self._case("random", "random", *self._small(RANDOM_N))
         if self.export.op.empty is not None:
             yield self._case("no elements", "exact", outer, 0, inner)
+
+    def _telling(self) -> list[tuple[str, Any]]:
+        """A plant that decides the result of any elements, if there is one."""
+        outer, n, inner = self._long()
+        plain = self._case("", "exact", outer, n, inner).expected
+        for name in TELLING:
+            value = self.plants.get(name)
+            if value is not None and self._case("", "exact", outer, n, inner, 0, 0, value).expected != plain:
+                return [(name, value)]
+        return []
 
     @property
     def layout(self) -> str:
@@ -172,7 +192,8 @@ class Checks:
             nothing = numpy_finish(op, running, result, numpy_identity(op, running), 0, 0)
             return tuple(words_of(result, result.encode(nothing.reshape(1)))) * window.results, (0.0,) * window.results
         known = self.answers.known(dataset, window)
-        bits = tuple(words_of(result, result.encode(known.exact)))
+        with np.errstate(all="ignore"):
+            bits = tuple(words_of(result, result.encode(known.exact)))
         bounds = [self.answers.bound(plan, known) for plan in self.plans]
         if any(bound is None for bound in bounds):
             return bits, (0.0,) * window.results

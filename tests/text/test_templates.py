@@ -18,6 +18,7 @@ from redtune.backends import BACKENDS
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, choices
 from redtune.operators import OPERATORS
+from redtune.render import EXPORT
 from redtune.text import Choice, Constant, Field, Named, Operand, Text
 from tests.text.kernels import ARCHS, config, many_cases, problem, rendered, strategies, target
 from tests.text.reading import BARRIER, WHOLE_BLOCK, complaints, conditions_at_barriers, functions
@@ -43,14 +44,28 @@ def test_tables_are_keyed_by_name() -> None:
 
 
 def test_no_template_is_an_orphan() -> None:
-    """Every file is the skeleton, is named in a template, or is named after a choice or a backend."""
+    """Every file is the skeleton, is named in a template, or is named after a choice or a backend; what is written
+    around kernels is named in a template or in the module that writes it."""
     texts = "\n".join(path.read_text() for path in TEMPLATES.rglob("*.jinja"))
     named = set(re.findall(r'"([\w/]+\.jinja)"', texts)) | {"kernel.jinja"}
     named |= {f"{knob}/{choice}.jinja" for knob in ("combine", "exchange") for choice in choices(knob)}
     named |= {f"dialect/{name}.jinja" for name in BACKENDS}
     named |= {f"walk/{name}.jinja" for name in re.findall(r'"(\w+)"', *re.findall(r'"walk/" ~ \((.*?)\)', texts))}
     there = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.jinja")}
-    assert there <= named
+    written = {f"{EXPORT}/{name}.jinja" for name in stems(TEMPLATES / EXPORT, "*") if is_written(name)}
+    assert there <= named | written
+
+
+def is_written(name: str) -> bool:
+    """Whether a module of redtune/exporting has the name as a string, or makes it from one."""
+    for path in (ROOT / "redtune" / "exporting").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [str(part.value) if isinstance(part, ast.Constant) else None for part in parts]
+            spelled = "".join(r"\w+" if text is None else re.escape(text) for text in texts)
+            if re.search(r"[a-z]", "".join(text or "" for text in texts)) and re.fullmatch(spelled, name):
+                return True
+    return False
 
 
 @pytest.mark.parametrize("name", KNOBS)
@@ -179,7 +194,9 @@ def test_the_guard_against_names_sees_them(tmp_path: Path) -> None:
 
 MANUAL = (TEMPLATES / "README.md").read_text(encoding="utf-8")
 TEXTS = {
-    path.relative_to(TEMPLATES).as_posix(): path.read_text(encoding="utf-8") for path in TEMPLATES.rglob("*.jinja")
+    path.relative_to(TEMPLATES).as_posix(): path.read_text(encoding="utf-8")
+    for path in TEMPLATES.rglob("*.jinja")
+    if path.parent.name != EXPORT
 }
 
 
@@ -199,6 +216,13 @@ def test_the_manual_names_everything_a_template_reads(record: str) -> None:
     listed = set(re.findall(rf"`{record}\.(\w+)`", MANUAL))
     assert read - listed == set()
     assert listed - read == set(), "the manual names what no template reads"
+
+
+def test_a_template_of_an_export_begins_with_what_it_writes() -> None:
+    """The manual is of kernels; what is written around them says itself what it is."""
+    for path in (TEMPLATES / EXPORT).glob("*.jinja"):
+        assert re.match(r"\{# [A-Z].*?\. #\}\n", path.read_text(encoding="utf-8"), re.DOTALL), path.name
+    assert f"`{EXPORT}/`" in MANUAL
 
 
 def test_the_manual_names_every_macro() -> None:
