@@ -85,21 +85,21 @@ def show_compared(found: Compared) -> None:
         f"{what} {' and '.join(found.knobs)}: {in_brief(found.problem)} on {found.device.name} "
         f"({found.device.backend}, {found.temperature})"
     )
-    table = Table(title=title)
+    table = Table(title=title, padding=(0, 0))
     rows = [(row, cells(row)) for row in found.rows]
     shown = _columns(found, [values for _, values in rows])
     for name in found.knobs:
         table.add_column(name)
     for head, _ in shown:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for row, values in rows:
-        own = [str(row.choice[name]) for name in found.knobs]
-        table.add_row(*own, *(text(values) for _, text in shown))
+        table.add_row(*(str(row.choice[name]) for name in found.knobs), *(text(values) for _, text in shown))
     out.print(table)
     low, high = (100 * (end - 1) for end in found.noise[1:])
     out.print(f"noise: one config against itself, {low:+.2f} to {high:+.2f} % (19 times in 20)", highlight=False)
     for row in found.rows:
-        out.print(f"{words(row.choice)}: {row.verdict}", highlight=False)
+        own = words(row.choice)
+        out.print(row.verdict if row.verdict.startswith(own) else f"{own}: {row.verdict}", highlight=False)
         if row.config is not None:
             out.print(f"    {in_words(row.config, found.problem)}", highlight=False)
     for note in notes(found):
@@ -127,7 +127,7 @@ def _columns(found: Compared, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
         return lambda row: "-" if row.get(name) is None else format(row[name], form)
 
     def ratio(row: dict[str, Any]) -> str:
-        return "-" if row["ratio"] is None else f"{row['ratio']:.4f} ({row['ratio_low']:.4f}-{row['ratio_high']:.4f})"
+        return "-" if row["ratio"] is None else f"{row['ratio']:.4f} ({row['ratio_low']:.4f} {row['ratio_high']:.4f})"
 
     always = [
         ("median us", number("median_us", ".2f")),
@@ -141,11 +141,11 @@ def _columns(found: Compared, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
         ("tail", "tail", "d"),
         ("regs", "registers", "d"),
         ("LDS", "lds_bytes", "d"),
-        ("spilled", "spill_bytes", "d"),
-        ("occupancy", "occupancy", ".0%"),
+        ("spill", "spill_bytes", "d"),
+        ("occup.", "occupancy", ".0%"),
         ("shfl", "shuffles", "d"),
         ("redux", "redux", "d"),
-        ("barriers", "barriers", "d"),
+        ("bar.", "barriers", "d"),
     ]
     there = [
         (title, number(name, form)) for title, name, form in maybe if any(row.get(name) is not None for row in rows)
@@ -183,9 +183,10 @@ def write_plot(found: Compared, path: str) -> None:
         axes.plot([left, right], [k, k], color=ACCENT, lw=2.5, solid_capstyle="butt")
         axes.plot([middle], [k], "o", color=ACCENT, ms=6)
         note = f"{row.timing.median_us:.2f} us, {row.gbps:.0f} GB/s, {row.of_ceiling:.1%} of the ceiling"
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-        above = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(note, (middle, k), fontsize=8, color=INK, bbox=box, **above)
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+        axes.annotate(
+            note, (middle, k), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=8, color=INK, bbox=box
+        )
     axes.set_yticks(range(len(timed)), names)
     axes.set_ylim(len(timed) - 0.4, -0.8)
     axes.margins(x=0.25)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from redtune.backends import backend_named
 from redtune.config import Config
 from redtune.lab import Compiled, Finals
-from redtune.types import Device, Kernel, Problem, Repeated, Timing, Trial, Verdict
+from redtune.types import Device, Kernel, Problem, Repeated, Resources, Timing, Trial, Verdict
 
 # A time in microseconds for a config that is right (0, negative, NaN and infinity for a clock that lies), or the
 # verdict that it meets, or a whole trial.
@@ -51,8 +51,21 @@ class FakeLab:
         self.finalists: list[Config] = []
         self.is_closed = False
 
+    def __enter__(self) -> FakeLab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.is_closed = True
+
+    def compile(self, kernel: Kernel) -> Compiled:
+        return self.compile_ahead(kernel).result()
+
+    def resources(self, compiled: Compiled) -> Resources:
+        wave = self.dialect.hardware_wave(compiled.kernel.config, self.device)
+        return Resources(32, 1024, 0, 0.75, wave, {"shuffles": 5, "barriers": 2})
 
     def compile_ahead(self, kernel: Kernel) -> Future[Compiled]:
         outcome = self.script(kernel.config)
