@@ -79,10 +79,11 @@ def templates_digest() -> str:
     return total.hexdigest()[:12]
 
 
-def render_file(template: str, **names: Any) -> str:
-    """A file of an export: the template `export/<template>.jinja` with these names."""
+def render_file(template: str, blank_lines: int = 1, **names: Any) -> str:
+    """A file of an export: the template `export/<template>.jinja` with these names; so many blank lines at most."""
     written = _environment().get_template(f"{EXPORT}/{template}.jinja").render(**names)
-    return re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"
+    most = "\n" * (blank_lines + 1)
+    return re.sub(f"{most}\n+", most, written).strip() + "\n"
 
 
 def render(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Kernel:

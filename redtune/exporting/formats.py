@@ -10,6 +10,7 @@ from redtune.exporting.about import About
 from redtune.exporting.binaries import file_name
 from redtune.exporting.gpu import CUDA, HIP, gpu_files
 from redtune.exporting.opencl import opencl_files
+from redtune.exporting.python import cupy_files, torch_files
 from redtune.exporting.variants import Export, Variant
 from redtune.exporting.writing import Texts
 from redtune.types import as_json
@@ -67,4 +68,6 @@ FORMATS: dict[str, Format] = {
     "cuda": Format("cuda", "a CUDA header with its launcher", gpu_files(CUDA, "cuda", "selftest.cu")),
     "hip": Format("hip", "a HIP header with its launcher", gpu_files(HIP, "hip", "selftest.hip")),
     "opencl": Format("opencl", "OpenCL kernels with a launcher in C", opencl_files),
+    "cupy": Format("cuda", "a Python module over CuPy", cupy_files),
+    "torch": Format("cuda", "a Python module with a PyTorch operator", torch_files),
 }
