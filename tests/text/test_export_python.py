@@ -22,6 +22,7 @@ import redtune
 from redtune import store
 from redtune.config import Config
 from redtune.custom import derived
+from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.exporting import python
 from redtune.exporting.checks import picks
@@ -344,6 +345,12 @@ def test_both_formats_compute_the_same_launches(which: str) -> None:
     values = [re.findall(r"^        values = \{.*?^        \}", text, re.DOTALL | re.MULTILINE) for text in pointers]
     assert values[0] == values[1]
     assert len(values[0]) == 1
+
+
+def test_pytorch_has_every_dtype() -> None:
+    """So that no kernel is refused."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    assert [name for name in DTYPES if not isinstance(getattr(torch, name, None), torch.dtype)] == []
 
 
 @pytest.mark.parametrize("which", SAMPLES)
