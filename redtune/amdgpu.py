@@ -24,6 +24,7 @@ PACKAGES = "ROCm, or on Debian and Ubuntu: apt install clang-19 lld-19 rocm-devi
 _KINDS: tuple[Kind, ...] = ("hipcc", "amdclang++", "clang")
 _COMPILER_NAME = re.compile(r"(hipcc|amdclang\+\+|clang)(?:\+\+)?(?:-\d+)?")
 _READELF_NAME = re.compile(r"llvm-(?:readelf|readobj)(?:-(\d+))?")
+_OBJDUMP_NAME = re.compile(r"llvm-objdump(?:-(\d+))?")
 _LIB_FOLDERS = ("", "lib", "lib/*", "lib/clang/*", "lib/clang/*/lib")  # that may hold amdgcn/bitcode
 _BIN_FOLDERS = ("bin", "llvm/bin", "lib/llvm/bin")
 
@@ -240,7 +241,7 @@ def _run(command: Sequence[str], work: Path, timeout_s: float) -> tuple[int, str
 
 def describe(code_object: bytes) -> list[KernelResources]:
     """What each kernel of a code object occupies, from its metadata note."""
-    readelf = _find_readelf()
+    readelf = _find_tool(_READELF_NAME, "llvm-readelf")
     with tempfile.TemporaryDirectory(prefix="redtune-amdgpu-") as name:
         file = Path(name) / "kernel.hsaco"
         file.write_bytes(code_object)
@@ -270,8 +271,20 @@ def _resources(kernel: dict[str, str]) -> KernelResources:
     )
 
 
-def _find_readelf() -> Path:
-    """llvm-readelf next to the compiler if it is there, else any other: the note's format has been stable."""
+def disassemble(code_object: bytes) -> str:
+    """The instructions of a code object as llvm-objdump writes them, with addresses and the names of entry points."""
+    objdump = _find_tool(_OBJDUMP_NAME, "llvm-objdump")
+    with tempfile.TemporaryDirectory(prefix="redtune-amdgpu-") as name:
+        file = Path(name) / "kernel.hsaco"
+        file.write_bytes(code_object)
+        code, text = _run([str(objdump), "--disassemble", str(file)], Path(name), 30)
+    if code != 0 or "Disassembly of section" not in text:
+        raise RedtuneError(f"{objdump} could not read the code object: {text.strip()[:200]}")
+    return text
+
+
+def _find_tool(pattern: re.Pattern[str], name: str) -> Path:
+    """A tool of LLVM next to the compiler if it is there, else any other: what they write has been stable."""
     try:
         compiler = find_compiler()
     except ToolMissing:
@@ -279,6 +292,6 @@ def _find_readelf() -> Path:
     folders = [root / sub for root in _roots(compiler) for sub in _BIN_FOLDERS]
     folders += [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
     for folder in folders:
-        if found := _matching(folder, _READELF_NAME):
+        if found := _matching(folder, pattern):
             return max(found, key=lambda item: int(item[1][1] or 0))[0]
-    raise ToolMissing("llvm-readelf was not found. Install ROCm, or on Debian and Ubuntu: apt install llvm-19.")
+    raise ToolMissing(f"{name} was not found. Install ROCm, or on Debian and Ubuntu: apt install llvm-19.")

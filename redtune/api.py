@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redtune.bench import Comparison
     from redtune.comparing import Compared
     from redtune.dialect import Dialect
+    from redtune.limits import Limited
     from redtune.outcome import Progress, Report
     from redtune.probing import Probe
     from redtune.verifying import Verified
@@ -313,17 +314,54 @@ def compared(
     )
 
 
+def limited(
+    knobs: Sequence[str],
+    op: str,
+    dtype: str = "float32",
+    n: int | None = None,
+    *,
+    target: Sequence[str],
+    shape: Sequence[int] | None = None,
+    axis: Any = None,
+    accumulate: str | None = None,
+    determinism: str = "any",
+    custom: str = "",
+    backend: str | None = None,
+    fix: Mapping[str, Value] | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Limited:
+    """What limits each choice of some knobs on AMD GPUs that are not here, from code compiled for them: nothing runs,
+    nothing is searched, nothing is timed. `target` names architectures: gfx90a, gfx1100, ...
+
+    Raises UsageError, or `redtune.amdgpu.ToolMissing` where no compiler for them is installed.
+    """
+    from redtune.limits import BACKEND, find_limits
+
+    fixed = check_fixes(fix or {})
+    if backend not in (None, BACKEND):
+        raise UsageError(f"targets are AMD architectures: leave out the backend {backend}, or name {BACKEND}")
+    problem = wanted_problem(op, dtype, n, shape, axis, determinism, accumulate, custom)
+    if n is None and shape is None:
+        problem = replace(problem, n=DEFAULT_N["gpu"])
+    return find_limits(problem, knobs, target, fixed=fixed, progress=progress)
+
+
 def compare(knobs: str | Sequence[str], op: str, dtype: str = "float32", n: int | None = None, **options: Any) -> Any:
     """The choices of one knob, or of two crossed, beside each other: a pandas DataFrame with one row for each.
 
     Each choice is searched with the same budget (`trials`, `time_limit_s`), then the winners are timed together, in
     turns. `ratio` is the median time over that of the fastest, `ratio_low` and `ratio_high` the interval that holds the
     true one 19 times in 20; times are in microseconds. A choice that cannot run here is a row with its reason. Takes
-    the options of `redtune compare`; raises as `search` does.
+    the options of `redtune compare`; raises as `search` does. With `target="gfx942,gfx1100"` nothing runs: the rows are
+    what limits each choice in code compiled for those AMD GPUs (`limited`).
     """
     from redtune.compared import compared_frame
+    from redtune.limited import limits_frame
 
     names = [knobs] if isinstance(knobs, str) else list(knobs)
+    if (target := options.pop("target", None)) is not None:
+        targets = target.split(",") if isinstance(target, str) else target
+        return limits_frame(limited(names, op, dtype, n, target=targets, **options))
     return compared_frame(compared(names, op, dtype, n, **options))
 
 

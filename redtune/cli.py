@@ -308,6 +308,7 @@ def probe(
 
 @app.command()
 def compare(
+    context: typer.Context,
     knobs: Annotated[list[str], typer.Argument(help="One knob or two: wave, exchange, combine, vector, ...")],
     op: Op,
     dtype: Dtype = "float32",
@@ -320,6 +321,10 @@ def compare(
     op_file: OpFile = None,
     map_: Map = None,
     finish: Finish = None,
+    target: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--target", help="gfx942,gfx1100: what limits each choice there; nothing runs.", metavar="ARCHS"),
+    ] = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     trials: Annotated[Optional[int], typer.Option(help="Configs measured under each choice.")] = None,  # noqa: UP045
@@ -332,11 +337,35 @@ def compare(
     csv: Annotated[Optional[str], typer.Option("--csv", help="The table as CSV.", metavar="FILE")] = None,  # noqa: UP045
     as_json: AsJson = False,
 ) -> None:
-    """Which choice of a knob is right on this device, and by how much, beyond noise."""
-    from redtune import api, compared, terminal
+    """Which choice of a knob is right on this device, and by how much, beyond noise; or with --target, what limits each
+    choice on AMD GPUs that are not here."""
+    from redtune import api, compared, limited, terminal
 
     dtype, count, lengths = size_of(dtype, n, shape, axis, like)
     known, custom = parse_operator(op, op_file, map_, finish)
+    if target is not None:
+        check_nothing_runs(context)
+        with terminal.progress_board(1, is_quiet=as_json) as (_, progress):
+            limits = api.limited(
+                knobs,
+                known,
+                dtype,
+                count,
+                target=parse_names(target),
+                shape=lengths,
+                axis=parse_axis(axis),
+                accumulate=accumulate,
+                determinism=determinism,
+                custom=custom,
+                backend=backend,
+                fix=parse_fixes(fix),
+                progress=progress,
+            )
+        if csv is not None:
+            limited.write_csv(limits, csv)
+        print_json(limited.limits_json(limits)) if as_json else limited.show_limits(limits)
+        limits.check()
+        return
     with terminal.progress_board(1, is_quiet=as_json) as (_, progress):
         found = api.compared(
             knobs,
@@ -364,6 +393,19 @@ def compare(
         compared.write_plot(found, plot)
     print_json(compared.compared_json(found)) if as_json else compared.show_compared(found)
     found.check()
+
+
+# The options of a comparison that runs on a device.
+RUNS = ("device", "trials", "time_limit", "cold", "seed", "aa", "plot")
+
+
+def check_nothing_runs(context: typer.Context) -> None:
+    """Raises UsageError for an option that has no meaning where nothing runs."""
+    for name in RUNS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--cold and --warm are" if name == "cold" else f"--{name.replace('_', '-')} is"
+            raise UsageError(f"{option} for choices that run here: with --target nothing runs and nothing is timed")
 
 
 @app.command()

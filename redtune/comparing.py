@@ -80,6 +80,12 @@ def combined(knobs: Sequence[str]) -> list[dict[str, Value]]:
     return found
 
 
+def check_free(knobs: Sequence[str], fixed: Mapping[str, Value]) -> None:
+    """Raises UsageError for a knob that is compared and fixed as well."""
+    for name in set(knobs) & set(fixed):
+        raise UsageError(f"{name} is compared, so that it cannot be fixed at {fixed[name]}")
+
+
 def compare_choices(
     problem: Problem,
     device: Device,
@@ -96,8 +102,7 @@ def compare_choices(
     """Searches under each choice, then times the winners together. With `is_aa` the fastest of them is timed against
     itself, as many times as there are choices: all that shows then is noise."""
     asked = combined(knobs)
-    for name in set(knobs) & set(fixed):
-        raise UsageError(f"{name} is compared, so that it cannot be fixed at {fixed[name]}")
+    check_free(knobs, fixed)
     rows = [Row(choice) for choice in asked]
     winners: dict[int, Config] = {}
     for k, choice in enumerate(asked):
