@@ -88,6 +88,7 @@ class Checks:
         }
         sets = judged_datasets(export.op, export.dtype, SEED, in_floats)
         self.plants = {d.name: d.raw[d.plant] for d in sets if d.plant is not None and d.name in PLANTS}
+        self.telling = self._telling()
         self.cases = list(self._cases())
 
     size, shift, multiply, fold = TABLE, SHIFT, MULTIPLY, FOLD
@@ -117,23 +118,29 @@ class Checks:
         for outer, n, inner in self._shapes():
             yield self._case("", "exact", outer, n, inner)
         outer, n, inner = self._small(MOST - 1)
-        for name, value in self._telling():
+        for name, value in self.telling:
             yield self._case(f"{name} at the very last", "exact", outer, n, inner, 0, outer * n * inner - 1, value)
         outer, n, inner = self._long()
         for first in (1, 2, 3):
-            yield self._case(f"from element {first} on", "exact", outer, n, inner, first)
-            for name, value in self._telling():
-                # Inside it decides the result, outside it must not.
-                behind = first + outer * n * inner
-                for where, at in (("before", first - 1), ("first", first), ("last", behind - 1), ("behind", behind)):
-                    about = f"from element {first} on, {name} {where}"
-                    yield self._case(about, "exact", outer, n, inner, first, at, value)
+            # The head of an array that is aligned otherwise is longer than a few elements.
+            yield from self._from(first, *self._small(2))
+            yield from self._from(first, outer, n, inner)
         for name, value in self.plants.items():
             for where, at in (("first", 0), ("middle", n // 2), ("last", n - 1)):
                 yield self._case(f"{name}, the {where} element", "exact", outer, n, inner, 0, at * inner, value)
+            yield self._case(name, "exact", *self._small(1), 0, 0, value)
         yield self._case("random", "random", *self._small(RANDOM_N))
         if self.export.op.empty is not None:
             yield self._case("no elements", "exact", outer, 0, inner)
+
+    def _from(self, first: int, outer: int, n: int, inner: int) -> Iterator[Case]:
+        """Elements that begin somewhere, with a plant that decides the result inside them and must not outside."""
+        yield self._case(f"from element {first} on", "exact", outer, n, inner, first)
+        behind = first + outer * n * inner
+        for name, value in self.telling:
+            for where, at in (("before", first - 1), ("first", first), ("last", behind - 1), ("behind", behind)):
+                about = f"from element {first} on, {name} {where}"
+                yield self._case(about, "exact", outer, n, inner, first, at, value)
 
     def _telling(self) -> list[tuple[str, Any]]:
         """A plant that decides the result of any elements, if there is one."""

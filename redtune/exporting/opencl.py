@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redtune.backends.opencl import build_options
-from redtune.clock import MAX_BUFFERS, ROTATION
+from redtune.clock import MAX_BUFFERS, ROTATION, SAMPLES
 from redtune.errors import UsageError
 from redtune.exporting.about import About
 from redtune.exporting.variants import Export, Variant
@@ -72,6 +72,7 @@ def opencl_files(export: Export) -> Texts:
         is_cold=is_cold,
         rotation=ROTATION,
         max_copies=MAX_BUFFERS,
+        samples=SAMPLES,
     )
     kernels = {f"{name}_{variant.space}.cl": kernel_file(export, variant) for variant in export.variants}
     meanings = {
