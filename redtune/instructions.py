@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # How lanes read each other's registers. Those of the first kind cost an ordinary instruction, those that begin with ds_
@@ -187,7 +187,14 @@ def _innermost(code: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
 
 
 def _pieces(code: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
-    is_branch: Callable[[Instruction], bool] = lambda line: line.name.startswith(("s_branch", "s_cbranch"))  # noqa: E731
-    for branches, lines in itertools.groupby(code, is_branch):
-        if not branches:
-            yield list(lines)
+    """What runs from end to end: between two branches or places that branches go to."""
+    targets = {line.to for line in code} - {None}
+    first = 0
+    for k, line in enumerate(code):
+        if line.at in targets:
+            yield code[first:k]
+            first = k
+        if line.name.startswith(("s_branch", "s_cbranch")):
+            yield code[first : k + 1]
+            first = k + 1
+    yield code[first:]

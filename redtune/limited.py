@@ -72,7 +72,8 @@ def limits_frame(found: Limited) -> pandas.DataFrame:
     """The rows as a pandas DataFrame, with the config of each in a column of its own."""
     import pandas
 
-    return pandas.DataFrame([{**cells(row), "config": row.config} for row in found.rows])
+    # Whole numbers stay whole beside rows that have none.
+    return pandas.DataFrame([{**cells(row), "config": row.config} for row in found.rows]).convert_dtypes()
 
 
 def limits_json(found: Limited) -> dict[str, Any]:
