@@ -7,6 +7,7 @@ inputs rotate through buffers larger than the last-level cache, outside the time
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -88,11 +89,12 @@ def summary(samples_s: Sequence[float]) -> Timing:
 
 
 def interleave(samplers: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """Samples of several things, taken in turns so that a drift of the machine meets all alike."""
+    """Samples of several things, taken in turns so that a drift of the machine meets all alike; in another order in
+    every round, as what ran before leaves its mark on caches and clocks."""
     rows: list[list[float]] = [[] for _ in samplers]
-    for turn in range(rounds):
-        order = range(len(samplers)) if turn % 2 == 0 else reversed(range(len(samplers)))
-        for k in order:
+    rng = random.Random(len(samplers))
+    for _ in range(rounds):
+        for k in rng.sample(range(len(samplers)), len(samplers)):
             rows[k].append(samplers[k]())
     return rows
 

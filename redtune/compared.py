@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from redtune.backends import backend_named
 from redtune.comparing import Compared, Row, words
 from redtune.config import is_read
 from redtune.errors import BackendMissing, UsageError
@@ -102,22 +103,8 @@ def show_compared(found: Compared) -> None:
         out.print(row.verdict if row.verdict.startswith(own) else f"{own}: {row.verdict}", highlight=False)
         if row.config is not None:
             out.print(f"    {in_words(row.config, found.problem)}", highlight=False)
-    for note in notes(found):
-        out.print(note, highlight=False)
-
-
-def notes(found: Compared) -> list[str]:
-    """What must be said of waves on a device, so that nobody takes one thing for another."""
-    if not {"wave", "exchange"} & set(found.knobs):
-        return []
-    if found.device.backend == "cuda":
-        return [
-            "hw: lanes that issue together, always 32 on NVIDIA; a tail of 64 is a pair of such waves, which meet "
-            "through shared memory and a named barrier of 64 threads."
-        ]
-    if found.device.backend == "opencl":
-        return ["tail: the size of sub-group that was asked for; hw: the one that the device granted."]
-    return ["On RDNA the vendor does not support waves of 64 lanes in HIP."]
+    if {"wave", "exchange"} & set(found.knobs):
+        out.print(backend_named(found.device.backend).dialect.about_waves, highlight=False)
 
 
 def _columns(found: Compared, rows: Sequence[dict[str, Any]]) -> list[tuple[str, Any]]:

@@ -11,9 +11,11 @@ from redtune.evaluation import NORM_POWERS
 
 if TYPE_CHECKING:
     from redtune.config import Config
+    from redtune.lanes import Move
     from redtune.operators import Operator
     from redtune.types import Device, Problem
 
+Moves = Callable[["Config", "Device", int], tuple["Move", ...]]
 Refusals = Callable[["Config", "Problem", "Operator", "Device"], Iterator[str]]
 
 
@@ -21,7 +23,8 @@ Refusals = Callable[["Config", "Problem", "Operator", "Device"], Iterator[str]]
 class Dialect:
     """One language. `types` spells a dtype in memory (16-bit floats are raw bits there); `hardware_wave` says how many
     lanes issue together for a config; `words` spells operator words that the language has something better for;
-    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out`.
+    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out`; `moves`
+    are the steps in which so many lanes meet in registers, where a config has them meet so.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Dialect:
     words: Callable[[Dtype, str], Mapping[str, str]] = lambda dtype, arch: {}
     atomics: Mapping[tuple[str, str], str] = field(default_factory=dict)
     address_type: str = "unsigned long long"
+    moves: Moves = lambda config, device, width: ()
+    about_waves: str = ""  # what a hardware wave and a tail are there, where they are compared
 
 
 def c_words(dtype: Dtype) -> dict[str, str]:

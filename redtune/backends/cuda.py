@@ -63,6 +63,8 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
             yield f"exchange redux reduces {LANES} lanes, not {config.wave}"
         if team_of(config) < LANES:
             yield f"exchange redux reduces {LANES} lanes, not a team of {team_of(config)}"
+    if is_read("exchange", config) and config.exchange == "dpp":
+        yield "exchange dpp is made of AMD instructions"
     if config.exchange == "shuffle" and config.wave > LANES:
         # Those threads whose tail is more than one hardware wave: of a block, and of a second pass.
         widest = max(
@@ -84,6 +86,8 @@ _ATOMIC_TYPES = {"int32": "int", "uint32": "unsigned int", "int64": "long long",
 
 DIALECT = Dialect(
     name="cuda",
+    about_waves="hw: lanes that issue together, always 32 on NVIDIA; a tail of 64 is a pair of such waves, which meet "
+    "through shared memory and a named barrier of 64 threads.",
     types={
         "float16": "unsigned short",
         "bfloat16": "unsigned short",

@@ -13,6 +13,7 @@ from redtune.backends import Call, Replay, cuda
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, UsageError
+from redtune.lanes import Move, moves_of
 from redtune.operators import Operator
 from redtune.types import Device, Kernel, Problem
 
@@ -31,6 +32,11 @@ def _hardware_wave(config: Config, device: Device) -> int:
     return config.wave if is_read("wave", config) else RDNA_WAVES[0]
 
 
+def _moves(config: Config, device: Device, width: int) -> tuple[Move, ...]:
+    """The steps in which lanes meet in registers, for the exchange that is made of them."""
+    return moves_of(width, _is_cdna(device.arch)) if config.exchange == "dpp" else ()
+
+
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if config.hint == "no_allocate":
         yield "hint no_allocate has no spelling in HIP; streaming has"
@@ -40,6 +46,7 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
 
 DIALECT = Dialect(
     name="hip",
+    about_waves="On RDNA the vendor does not support waves of 64 lanes in HIP.",
     types=cuda.DIALECT.types,
     suffix_64="LL",
     raw={
@@ -53,6 +60,7 @@ DIALECT = Dialect(
     nan={"float32": '__builtin_nanf("")', "float64": '__builtin_nan("")'},
     hardware_wave=_hardware_wave,
     refusals=_refusals,
+    moves=_moves,
     # HIP has none but an addition on signed 64-bit integers; a loop over compare-and-swap stands in.
     atomics={key: text for key, text in cuda.DIALECT.atomics.items() if key[1] != "int64" or key[0] == "add"},
 )

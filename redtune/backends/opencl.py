@@ -38,7 +38,9 @@ ORDER_ACQ_REL, SCOPE_DEVICE = 1 << 1, 1 << 5
 def _refusals(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
     if is_read("exchange", config) and config.exchange == "redux":
         yield "exchange redux is an NVIDIA instruction"
-    if is_read("wave", config) and config.exchange != "redux":
+    elif is_read("exchange", config) and config.exchange == "dpp":
+        yield "exchange dpp is made of AMD instructions, and OpenCL cannot spell them"
+    elif is_read("wave", config):
         if config.wave not in device.waves:
             yield f"{device.name} has no sub-groups of {config.wave} lanes that a kernel can ask for"
         elif config.exchange == "shuffle" and "subgroup_shuffle" not in device.features:
@@ -61,6 +63,7 @@ _ATOMICS_64 = {"int64": "long", "uint64": "ulong"}
 
 DIALECT = Dialect(
     name="opencl",
+    about_waves="tail: the size of sub-group that was asked for; hw: the one that the device granted.",
     types={
         "float16": "ushort",
         "bfloat16": "ushort",

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from redtune.exporting.variants import Export, Variant, plain_arch
+from redtune.clock import MAX_BUFFERS, ROTATION
+from redtune.exporting.variants import Export, Variant, is_cold, plain_arch
 from redtune.exporting.writing import Texts, names_of
 from redtune.render import render_file
 
@@ -16,8 +17,9 @@ _PLAIN = {"bool": "bool", "float32": "float", "float64": "double", **_INTEGERS}
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One host API. `extra` names the headers that some types need; `guard` gives the condition under which the device
-    compiler sees the body of a kernel for an architecture; `rank` the code that finds a device's architecture."""
+    """One host API. `build` are the commands that build and run a self-test. `extra` names the headers that some types
+    need; `guard` gives the condition under which the device compiler sees the body of a kernel for an architecture;
+    `rank` the code that finds a device's architecture."""
 
     prefix: str
     runtime: str
@@ -26,6 +28,10 @@ class Gpu:
     units: str
     cache: str
     no_kernel: str
+    compiler: str
+    build: str
+    otherwise: str
+    instantiate: str
     suffix: str
     guard: Callable[[str], str]
     rank: Callable[[Export], str]
@@ -132,6 +138,10 @@ CUDA = Gpu(
     units="cudaDevAttrMultiProcessorCount",
     cache="cudaDevAttrL2CacheSize",
     no_kernel="cudaErrorNoKernelImageForDevice",
+    compiler="CMake, nvcc",
+    build="cmake -B build\ncmake --build build\n./build/selftest",
+    otherwise="`make test` does the same as the lines above without CMake.",
+    instantiate="cudaGraphInstantiateWithFlags(&ready, graph, 0)",
     suffix=".cuh",
     guard=lambda arch: f"!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= {10 * _number(arch)}",
     rank=_cuda_rank,
@@ -156,6 +166,10 @@ HIP = Gpu(
     units="hipDeviceAttributeMultiprocessorCount",
     cache="hipDeviceAttributeL2CacheSize",
     no_kernel="hipErrorNoBinaryForGpu",
+    compiler="make, hipcc",
+    build="make\n./selftest",
+    otherwise="CMake from 3.21 builds it as well, with ROCm's clang as its HIP compiler.",
+    instantiate="hipGraphInstantiate(&ready, graph, nullptr, nullptr, 0)",
     suffix=".hip.hpp",
     guard=lambda arch: f"!defined(__HIP_DEVICE_COMPILE__) || defined(__{arch}__)",
     rank=_hip_rank,
@@ -173,6 +187,9 @@ def gpu_files(api: Gpu, name: str, source: str) -> Callable[[Export], Texts]:
             format=name,
             header=header,
             int64="std::int64_t",
+            rotation=ROTATION,
+            max_copies=MAX_BUFFERS,
+            is_cold=is_cold,
             numbers=["".join(c for c in arch if c.isdigit()) for arch in export.archs],
         )
         vendor = name.upper()
@@ -182,7 +199,6 @@ def gpu_files(api: Gpu, name: str, source: str) -> Callable[[Export], Texts]:
             "CMakeLists.txt": f"builds the self-test; `add_subdirectory` gives a program the target `{export.name}`",
             "Makefile": "builds the self-test without CMake",
         }
-        compiler = "nvcc" if name == "cuda" else "hipcc, or CMake 3.21 and clang"
         return {
             header: render_file("gpu", **names, what=f"The kernel and its launcher for {vendor}."),
             source: render_file("gpu_selftest", **names, what=f"The self-test of {header}."),
@@ -192,10 +208,10 @@ def gpu_files(api: Gpu, name: str, source: str) -> Callable[[Export], Texts]:
                 "readme",
                 **names,
                 what=f"a header for {vendor} with its launcher and a self-test.",
-                needs=f"It takes {compiler} and a GPU of {' or '.join(export.archs)}.",
-                build="cmake -B build\ncmake --build build\n./build/selftest",
+                needs=f"It takes {api.compiler} and a GPU of {' or '.join(export.archs)}.",
+                build=api.build,
                 use=f"Include `{header}` and call `{export.name}` twice: once for the size of the workspace, once with "
-                "it. The header says the rest. `make test` does the same as the lines above without CMake.",
+                f"it. The header says the rest. {api.otherwise}",
                 files=list(meanings.items()),
             ),
         }

@@ -8,7 +8,7 @@ from redtune.backends.opencl import build_options
 from redtune.clock import MAX_BUFFERS, ROTATION, SAMPLES
 from redtune.errors import UsageError
 from redtune.exporting.about import About
-from redtune.exporting.variants import Export, Variant
+from redtune.exporting.variants import Export, Variant, is_cold
 from redtune.exporting.writing import Texts, names_of
 from redtune.render import render_file
 
@@ -43,11 +43,6 @@ def needed(export: Export) -> list[str]:
     """What a device must offer."""
     texts = "".join(variant.kernel.source for variant in export.variants)
     return [meaning for word, meaning in NEEDS.items() if word in texts]
-
-
-def is_cold(variant: Variant) -> bool:
-    """Whether the inputs rotated past the cache where a kernel was measured."""
-    return variant.best is None or variant.best.temperature == "cold"
 
 
 def kernel_file(export: Export, variant: Variant) -> str:

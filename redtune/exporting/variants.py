@@ -131,6 +131,11 @@ def plain_arch(device: Device) -> str:
     return device.arch.partition(":")[0]
 
 
+def is_cold(variant: Variant) -> bool:
+    """Whether the inputs rotated past the cache where a kernel was measured."""
+    return variant.best is None or variant.best.temperature == "cold"
+
+
 def default_name(problem: Problem) -> str:
     """A name that says what is reduced, the same for every architecture and size."""
     own = accumulate_type(operator_of(problem), dtype_named(problem.dtype))

@@ -64,6 +64,12 @@ def test_every_command_in_the_readme_is_there_and_every_command_is_in_the_readme
     assert set(re.findall(r"^\| `redtune (\w+)", README, re.MULTILINE)) == commands
 
 
+def test_every_export_format_is_in_the_readme() -> None:
+    from redtune.exporting.formats import FORMATS
+
+    assert set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)) == set(FORMATS)
+
+
 def test_every_operator_and_dtype_is_in_the_readme() -> None:
     from redtune.dtypes import DTYPES
     from redtune.operators import OPERATORS

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -106,7 +108,8 @@ def test_rounds_without_a_partner_are_a_mistake() -> None:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def test_turns_go_there_and_back() -> None:
+def test_turns_come_in_another_order_each_time() -> None:
+    """So that nothing always runs behind the same other thing, which would favour or harm it."""
     order: list[str] = []
 
     def one(name: str) -> Callable[[], float]:
@@ -116,9 +119,15 @@ def test_turns_go_there_and_back() -> None:
 
         return sample
 
-    rows = interleave([one("a"), one("b"), one("c")], 4)
-    assert "".join(order) == "abccbaabccba"
-    assert rows == [[1.0, 6.0, 7.0, 12.0], [2.0, 5.0, 8.0, 11.0], [3.0, 4.0, 9.0, 10.0]]
+    rounds = 41
+    rows = interleave([one("a"), one("b"), one("c")], rounds)
+    assert [len(row) for row in rows] == [rounds] * 3
+    assert all(set(order[3 * k : 3 * k + 3]) == set("abc") for k in range(rounds))
+    assert all(order[int(at) - 1] == name for name, row in zip("abc", rows, strict=True) for at in row)
+    before = Counter(itertools.pairwise(order))
+    shares = [before[a, b] / rounds for a in "abc" for b in "abc" if a != b]
+    assert min(shares) > 0.2
+    assert interleave([one("x")], 3) == [[float(3 * rounds + k) for k in (1, 2, 3)]]
 
 
 @pytest.mark.parametrize(

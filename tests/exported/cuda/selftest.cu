@@ -233,21 +233,24 @@ bool is_right(const out_word_t *got, const Case &test, std::int64_t result)
 }
 
 using Function = cudaError_t (*)(
-    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out, bool is_fresh);
+    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out,
+    cudaStream_t stream, bool is_fresh);
 
 cudaError_t run_v0(
-    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out, bool is_fresh)
+    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out,
+    cudaStream_t stream, bool is_fresh)
 {
     int units = 0;
     need(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, 0), "asking for the device");
     return redtune_max_float32_detail::v0::run(
-        workspace, workspace_bytes, in, n, out, nullptr, is_fresh, units);
+        workspace, workspace_bytes, in, n, out, stream, is_fresh, units);
 }
 
 cudaError_t run_chosen(
-    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out, bool is_fresh)
+    void *workspace, std::size_t &workspace_bytes, const float *in, std::int64_t n, float *out,
+    cudaStream_t stream, bool is_fresh)
 {
-    return redtune_max_float32(workspace, workspace_bytes, in, n, out, nullptr, is_fresh);
+    return redtune_max_float32(workspace, workspace_bytes, in, n, out, stream, is_fresh);
 }
 
 // One check through one function: whether the results are right. The workspace and the results hold garbage before.
@@ -260,7 +263,7 @@ bool check(const char *name, Function run, const Case &test, unsigned char *memo
     copy_in(memory, host, host.size());
     const float *in = reinterpret_cast<const float *>(memory) + test.first;
     std::size_t workspace_bytes = 0;
-    need(run(nullptr, workspace_bytes, in, test.n, nullptr, true),
+    need(run(nullptr, workspace_bytes, in, test.n, nullptr, nullptr, true),
          "asking for the workspace");
     unsigned char *const workspace = taken<unsigned char>(workspace_bytes);
     float *const out = taken<float>(static_cast<std::size_t>(results) * sizeof(float));
@@ -269,7 +272,7 @@ bool check(const char *name, Function run, const Case &test, unsigned char *memo
     std::vector<out_word_t> got(static_cast<std::size_t>(results * OUT_WORDS));
     for (int again = 0; again < 3; again++) {  // what one launch leaves behind must not harm the next
         need(cudaMemset(out, 0xa5, got.size() * sizeof(out_word_t)), "filling the results");
-        need(run(workspace, workspace_bytes, in, test.n, out, again == 0),
+        need(run(workspace, workspace_bytes, in, test.n, out, nullptr, again == 0),
              "launching");
         need(cudaMemcpy(got.data(), out, got.size() * sizeof(out_word_t), cudaMemcpyDeviceToHost),
              "copying out");
@@ -287,9 +290,9 @@ bool check(const char *name, Function run, const Case &test, unsigned char *memo
     return ok;
 }
 
-// The time of one reduction in seconds, the median of several samples: the inputs lie in turn in memory that no cache
-// holds any more.
-double time_of(Function run, std::int64_t n, double *bytes)
+// The time of one reduction in seconds, measured as a search of redtune does: launches are replayed from a graph, cold
+// inputs lie in turn in memory of twice the cache, warm ones in one place; the median of several samples.
+double time_of(Function run, std::int64_t n, bool is_cold, double *bytes)
 {
     const std::int64_t results = 1;
     const std::size_t each = static_cast<std::size_t>(n) * sizeof(float);
@@ -298,11 +301,14 @@ double time_of(Function run, std::int64_t n, double *bytes)
     need(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, 0), "asking for the cache");
     std::size_t free_bytes = 0, total = 0;
     need(cudaMemGetInfo(&free_bytes, &total), "asking for the memory");
-    const std::size_t wanted = 4 * static_cast<std::size_t>(cache) / (INPUTS * stride) + 2;
-    const std::size_t copies = std::min(wanted, free_bytes / 10 * 9 / (INPUTS * stride));
-    if (copies < 1)
+    const std::size_t set = INPUTS * stride;
+    if (set > free_bytes / 10 * 9)
         return 0;
-    const std::size_t whole = INPUTS * copies * stride;
+    std::size_t copies = is_cold ? (2 * static_cast<std::size_t>(cache) + set - 1) / set : 1;
+    copies = std::max<std::size_t>(1, std::min<std::size_t>({copies, 64, free_bytes / 2 / set}));
+
+    // 1. The inputs.
+    const std::size_t whole = copies * set;
     unsigned char *const memory = taken<unsigned char>(whole);
     Case plain = CASES[0];
     plain.plant = -1;
@@ -313,39 +319,55 @@ double time_of(Function run, std::int64_t n, double *bytes)
         copy_in(memory + at, host, std::min(host.size(), (whole - at) / sizeof(word_t)));
     std::size_t workspace_bytes = 0;
     const float *first = reinterpret_cast<const float *>(memory);
-    need(run(nullptr, workspace_bytes, first, n, nullptr, true), "asking for the workspace");
+    need(run(nullptr, workspace_bytes, first, n, nullptr, nullptr, true),
+         "asking for the workspace");
     unsigned char *const workspace = taken<unsigned char>(workspace_bytes);
     float *const out = taken<float>(static_cast<std::size_t>(results) * sizeof(float));
+
+    // 2. So many reductions in a graph, and how long it takes, each.
+    cudaStream_t stream;
     cudaEvent_t start, end;
+    need(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
     need(cudaEventCreate(&start), "making an event");
     need(cudaEventCreate(&end), "making an event");
-    std::size_t turn = 0;
-    bool is_fresh = true;
-    const auto launch = [&](int times) {
-        for (int k = 0; k < times; k++, turn++, is_fresh = false) {
-            const unsigned char *at = memory + INPUTS * (turn % copies) * stride;
-            const float *in = reinterpret_cast<const float *>(at);
-            need(run(workspace, workspace_bytes, in, n, out, is_fresh), "launching");
+    need(cudaDeviceSynchronize(), "waiting");
+    const auto launch = [&](std::size_t copy, bool is_fresh) {
+        const unsigned char *at = memory + copy * set;
+        const float *in = reinterpret_cast<const float *>(at);
+        need(run(workspace, workspace_bytes, in, n, out, stream, is_fresh), "launching");
+    };
+    const auto samples_of = [&](std::size_t times, int count) {
+        cudaGraph_t graph;
+        cudaGraphExec_t ready;
+        need(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing");
+        for (std::size_t k = 0; k < times; k++)
+            launch(k % copies, false);
+        need(cudaStreamEndCapture(stream, &graph), "capturing");
+        need(cudaGraphInstantiateWithFlags(&ready, graph, 0), "making a graph");
+        std::vector<double> seconds;
+        for (int k = 0; k < count + 1; k++) {
+            float ms = 0;
+            need(cudaEventRecord(start, stream), "recording");
+            need(cudaGraphLaunch(ready, stream), "launching");
+            need(cudaEventRecord(end, stream), "recording");
+            need(cudaEventSynchronize(end), "waiting");
+            need(cudaEventElapsedTime(&ms, start, end), "reading the clock");
+            if (k > 0)  // the first is warm-up
+                seconds.push_back(1e-3 * static_cast<double>(ms) / static_cast<double>(times));
         }
+        need(cudaGraphExecDestroy(ready), "ending");
+        need(cudaGraphDestroy(graph), "ending");
+        return seconds;
     };
-    const auto sample = [&](int times) {
-        float ms = 0;
-        need(cudaEventRecord(start, nullptr), "recording");
-        launch(times);
-        need(cudaEventRecord(end, nullptr), "recording");
-        need(cudaEventSynchronize(end), "waiting");
-        need(cudaEventElapsedTime(&ms, start, end), "reading the clock");
-        return 1e-3 * static_cast<double>(ms) / times;
-    };
-    const double about = sample(3);
-    const int times = static_cast<int>(std::max(3.0, std::min(20000.0, 0.02 / about)));
-    sample(times);  // warm-up
-    std::vector<double> samples;
-    for (int k = 0; k < 15; k++)
-        samples.push_back(sample(times));
+    launch(0, true);
+    const double once = samples_of(1, 1)[0];
+    const double rounds = 1e-3 / once / static_cast<double>(copies);
+    std::vector<double> samples = samples_of(copies * static_cast<std::size_t>(std::max(1.0, std::ceil(rounds))), 15);
     std::sort(samples.begin(), samples.end());
+
     need(cudaEventDestroy(start), "ending");
     need(cudaEventDestroy(end), "ending");
+    need(cudaStreamDestroy(stream), "ending");
     need(cudaFree(workspace), "ending");
     need(cudaFree(out), "ending");
     need(cudaFree(memory), "ending");
@@ -381,7 +403,7 @@ int main()
             }
     {
         std::size_t bytes = 0;
-        const auto error = run_chosen(nullptr, bytes, nullptr, 0, nullptr, true);
+        const auto error = run_chosen(nullptr, bytes, nullptr, 0, nullptr, nullptr, true);
         const bool ok = error == cudaErrorInvalidValue;
         std::printf("%s  redtune_max_float32: no elements are an error\n", ok ? "ok    " : "FAILED");
         failed += !ok;
@@ -393,9 +415,9 @@ int main()
         double bytes = 0;
         double seconds = 0;
         if (kernels[1].is_here)
-            seconds = time_of(run_v0, 268435456, &bytes);
+            seconds = time_of(run_v0, 268435456, true, &bytes);
         if (seconds > 0)
-            std::printf("v0: %.2f us, %.1f GB/s for 268435456 elements (the search: 4535.6 GB/s)\n", 1e6 * seconds,
+            std::printf("v0: %.2f us, %.1f GB/s for 268435456 elements, cold (the search: 4535.6 GB/s)\n", 1e6 * seconds,
                         1e-9 * bytes / seconds);
         else
             std::printf("v0: not timed: too little memory\n");
