@@ -229,9 +229,11 @@ class Station:
         """Judges the finalists again and repeats them, then times them, the libraries and the readers in turns."""
         from redtune.answers import Wrong
         from redtune.clock import interleave, sampler
+        from redtune.judge import share_scratch
 
         session, made = self.opened.session, self.made
         entries: list[tuple[str, str, Callable[[], float]]] = []
+        benches: list[Bench] = []
         repeats: list[Any] = []
         for item in job["kernels"]:
             bench = self._bench(item)
@@ -241,7 +243,9 @@ class Station:
                 return {"timed": [], "wrong": item["kernel"]["digest"], "note": str(wrong)}
             beside = self._calls(self._bench(item))[:1]  # the same program again, with scratch of its own
             repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
-            entries.append(("finalist", "", sampler(session, self._calls(bench))))
+            benches.append(bench)
+        share_scratch(benches)
+        entries += [("finalist", "", sampler(session, self._calls(bench))) for bench in benches]
         absent: list[tuple[str, str]] = []
         try:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))

@@ -419,6 +419,25 @@ def test_a_textbook_formula_is_seen(op: str) -> None:
         judged(plainly(TEXTBOOK[op]), op, "float32", "rows")
 
 
+def test_benches_share_the_widest_scratch() -> None:
+    """In the final rounds, so that where it lies favours none of them."""
+    p = problem("sum", "int64", n=5000)
+    benches = []
+    for changes in ({"walk": "tile"}, {"combine": "last_block"}, {"walk": "tile", "block": 128}):
+        knobs = dataclasses.replace(CONFIGS["flat"], **changes)
+        bench = Bench(NumpySession(), ON.dialect, ON.device, p, knobs, lambda values: None)  # type: ignore[arg-type]
+        bench.prepare([Window(0, 1, 5000, 1)], 8)
+        benches.append(bench)
+    own = [(bench.partials, bench.counter, bench.out) for bench in benches]
+    assert len({len(partials) for partials, _, _ in own}) == 3
+    redtune.judge.share_scratch(benches)
+    for bench in benches:
+        assert bench.partials is max((partials for partials, _, _ in own), key=len)
+        assert bench.counter is benches[0].counter
+        assert bench.out is benches[0].out
+        assert not bench.counter.any()
+
+
 def test_what_is_written_elsewhere_is_seen() -> None:
     def beyond(given: dict[str, Any], job: Job) -> None:
         right_kernel(given, job)
