@@ -116,8 +116,7 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> M
         tail_steps = halvings(min(wave, team)) if is_unrolled else ()
         block_steps = tuple(s for s in halvings(team) if s >= wave) if is_unrolled else ()
         join_steps = tuple(s for s in tail_steps if 2 * s > lanes)
-        joins = wave // lanes if join_steps else 1
-        return Meet(name, block, team, 1, joins, block, (), (), block_steps, tail_steps, join_steps)
+        return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps, join_steps)
     if team <= lanes:
         return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), ())
     tails, joins = team // wave, wave // lanes

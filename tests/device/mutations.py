@@ -47,7 +47,7 @@ WAITING = (
         "a barrier removed",
         "{BARRIER}",
         ";",
-        (*FLAT_TREES, PLAIN, JOINED, REDUX, ROW_PARTS, COLUMN_PARTS, *TEAM_TREES, *COLUMN_TREES),
+        (*FLAT_TREES, PLAIN, JOINED, JOINED_TREE, REDUX, ROW_PARTS, COLUMN_PARTS, *TEAM_TREES, *COLUMN_TREES),
         is_each=True,
         is_race=True,
     ),
@@ -62,14 +62,6 @@ WAITING = (
     Mutation("lanes that do not wait", "{LANES_MEET}", ";", (UNROLLED,), is_race=True),
     Mutation(
         "half of a wide tail that does not wait", r"tail_barrier\(tail\);", ";", (JOINED,), only=("cuda",), is_race=True
-    ),
-    Mutation(
-        "half of a wide tree that does not wait",
-        r"tail_barrier\(0\);",
-        "__syncwarp();",
-        (JOINED_TREE,),
-        only=("cuda",),
-        is_race=True,
     ),
     Mutation("a cluster that does not wait", r"cluster_barrier\(\);(?! )", ";", (CLUSTER,), is_race=True),
 )

@@ -67,13 +67,15 @@ LANES = 32  # of an NVIDIA wave, for which alone `__syncwarp` waits
 
 
 def _hasty(source: str) -> Iterator[str]:
-    """Reads of a slot that another wave wrote, with no more than `__syncwarp` since."""
-    waited = "__syncthreads()"
-    for found in re.finditer(r"__syncthreads\(\)|tail_barrier\(|__syncwarp\(\)|slots\[thread \+ (\d+)", source):
-        if not found[1]:
-            waited = found[0]
-        elif int(found[1]) >= LANES and waited == "__syncwarp()":
-            yield found[0]
+    """Reads of a slot of another wave that was written since the whole block waited."""
+    is_written = False
+    for line in source.splitlines():
+        if re.search(r"__syncthreads\(\)|tail_barrier\(|\bbarrier\(CLK", line):
+            is_written = False
+        far = [read for read in re.finditer(r"slots\[thread \+ (\d+)", line) if int(read[1]) >= LANES]
+        if far and is_written and "__syncwarp" in source:
+            yield far[0][0]
+        is_written |= bool(re.search(r"slots\[[^]]*\] = ", line))
 
 
 def _counting(body: str) -> Iterator[str]:
