@@ -51,7 +51,7 @@ class Config:
     split: int = knob(1, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "blocks that share a row or column")
     exchange: str = knob(
         "shuffle",
-        ("shuffle", "lds", "redux"),
+        ("shuffle", "lds", "redux", "dpp"),
         "how the lanes of a block meet",
         when=lambda c: c.team != 1,
     )

@@ -134,11 +134,13 @@ TAKEN: list[tuple[str, Write, tuple[str, ...]]] = [
     ("of grid", _number("waves_of_grid", "g"), ()),
     ("KiB/CU", _kib, ()),
 ]
+SHORT = {"permlane": "plane", "readlane": "rlane", "swizzle": "swizz", "permute": "perm", "bpermute": "bperm"}
+WRAPPED = ("loads, bits", "waits")  # lists, which may take several lines where there are many columns
 READ: list[tuple[str, Write, tuple[str, ...]]] = [
     ("loads, bits", _text("loads"), ()),
     ("waits", _text("waits"), ()),
     ("peak", _number("loads_in_flight"), ()),
-    *((kind, _number(kind), (kind,)) for kind in LANE_KINDS),
+    *((SHORT.get(kind, kind), _number(kind), (kind,)) for kind in LANE_KINDS),
     ("LDS r", _number("lds_reads"), ()),
     ("w", _number("lds_writes"), ()),
     ("bar.", _number("barriers"), ()),
@@ -191,7 +193,7 @@ def _table(
     for name in ("target", "#", *found.knobs, "hw", "tail"):
         table.add_column(name, no_wrap=True)
     for head, _ in shown:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=head not in WRAPPED)
     for k, (row, values) in enumerate(rows):
         table.add_row(
             row.target,

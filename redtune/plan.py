@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from redtune.combine import COMBINES, Combine
@@ -11,9 +13,12 @@ from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named, rounds_into
 from redtune.expressions import names_in
+from redtune.lanes import Move
 from redtune.operators import Operator, field_type, keeps_losses, operator_of
 from redtune.references import Depths
 from redtune.types import Device, Launch, Problem
+
+Moves = Callable[[int], tuple[Move, ...]]  # those of so many lanes
 
 LOST = "_lost"  # a float sum's companion field is called so
 
@@ -33,7 +38,8 @@ class Slot:
 class Meet:
     """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
     `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory. At the
-    `join_steps` among the `tail_steps`, hardware waves read what others wrote."""
+    `join_steps` among the `tail_steps`, hardware waves read what others wrote. `lane_moves` and `tail_moves` are the
+    steps in which lanes, and what the tails left, meet in registers."""
 
     name: str
     block: int
@@ -46,6 +52,8 @@ class Meet:
     block_steps: tuple[int, ...]
     tail_steps: tuple[int, ...]
     join_steps: tuple[int, ...]
+    lane_moves: tuple[Move, ...] = ()
+    tail_moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ def lanes_of(config: Config, dialect: Dialect, device: Device) -> int:
     return min(config.wave, dialect.hardware_wave(config, device))
 
 
-def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> Meet:
+def make_meet(name: str, block: int, team: int, config: Config, lanes: int, moves: Moves = lambda width: ()) -> Meet:
     """How each `team` of the `block` threads meets under `config`."""
     wave = config.wave
     if config.exchange == "lds":
@@ -118,17 +126,19 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int) -> M
         join_steps = tuple(s for s in tail_steps if 2 * s > lanes)
         return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps, join_steps)
     if team <= lanes:
-        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), ())
+        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), (), moves(team))
     tails, joins = team // wave, wave // lanes
-    return Meet(name, block, team, tails, joins, block // lanes, halvings(lanes), halvings(tails), (), (), ())
+    offsets = halvings(lanes), halvings(tails)
+    return Meet(name, block, team, tails, joins, block // lanes, *offsets, (), (), (), moves(lanes), moves(tails))
 
 
 def meets_of(problem: Problem, config: Config, dialect: Dialect, device: Device) -> tuple[Meet, ...]:
     """The meetings of a kernel: of the threads that share a result, and of the blocks' states in a second pass."""
     lanes = lanes_of(config, dialect, device)
-    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes)]
+    moves = functools.partial(dialect.moves, config, device)
+    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes, moves)]
     if COMBINES[config.combine].after and is_split(problem, config):
-        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes))
+        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes, moves))
     return tuple(meets)
 
 

@@ -88,8 +88,12 @@ def _is_wave_idle(config: Config, problem: Problem, dialect: Dialect, device: De
     if not is_read("wave", config) or config.wave == default_of("wave"):
         return False
     plain = replace(config, wave=int(default_of("wave")))
-    same_lanes = lanes_of(config, dialect, device) == lanes_of(plain, dialect, device)
-    return same_lanes and meets_of(problem, config, dialect, device) == meets_of(problem, plain, dialect, device)
+    meets = meets_of(problem, config, dialect, device)
+    if meets != meets_of(problem, plain, dialect, device):
+        return False
+    if all(meet.lane_moves for meet in meets):  # the steps in registers say themselves which lanes they are of
+        return dialect.hardware_wave(config, device) == dialect.hardware_wave(plain, device)
+    return lanes_of(config, dialect, device) == lanes_of(plain, dialect, device)
 
 
 def _flat_refusals(config: Config) -> Iterator[str]:

@@ -10,6 +10,7 @@ from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of
 from redtune.dialect import Dialect, c_limits, c_words
 from redtune.dtypes import UNSIGNED, dtype_named
 from redtune.expressions import addends, names_in, needs_sign, renamed, spell
+from redtune.lanes import Fetch, fetches_of
 from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
 from redtune.plan import (
     LOST,
@@ -29,6 +30,7 @@ from redtune.plan import (
 from redtune.types import Device, Problem
 
 # Vector words of a load of so many bytes: 32-bit words, or less than one.
+WORD_BYTES = 4  # of what lanes exchange at once
 _RAW_WORDS = {1: 0, 2: 0, 4: 1, 8: 2, 16: 4}
 _PTX = {"float32": ("f32", "f"), "float64": ("f64", "d"), "int32": ("s32", "r"), "uint32": ("u32", "r")}
 _PTX |= {"int64": ("s64", "l"), "uint64": ("u64", "l")}
@@ -68,6 +70,7 @@ class Field:
     addends: tuple[str, str]
     lost_before: str
     is_lost: bool
+    words: int  # of 32 bits
     ptx: str
     ptx_letter: str
 
@@ -136,6 +139,7 @@ class Text:
     is_split: bool
     uses_index: bool
     meets: tuple[Meet, ...]
+    fetches: tuple[Fetch, ...]
     team: int
     joins: int
     asks_wave: bool
@@ -202,6 +206,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         is_split=split,
         uses_index=any("i" in names_in(text) for text in op.lift),
         meets=meets,
+        fetches=fetches_of(move for meet in meets for move in (*meet.lane_moves, *meet.tail_moves)),
         team=team_of(config),
         joins=max(meet.joins for meet in meets),
         asks_wave=is_read("wave", config),
@@ -276,6 +281,7 @@ def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[s
                 addends=_two_sides(merge, words, names) if slot.name in kept else ("", ""),
                 lost_before=_lost_before(slot.name, merge, op, words, names) if slot.name in kept else "",
                 is_lost=bool(slot.lost_of),
+                words=dtype_named(slot.dtype).bytes // WORD_BYTES,
                 ptx=_PTX[slot.dtype][0],
                 ptx_letter=_PTX[slot.dtype][1],
             )

@@ -331,7 +331,7 @@ def test_the_tables(some: Limited, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert shown(monkeypatch, some) == 0
     out = capsys.readouterr().out
     flat = " ".join(out.split())
-    for words in (NO_CLAIM, "VGPRs", "hw", "tail", "KiB/CU", "loads, bits", "waits", "bpermute", UNSUPPORTED,
+    for words in (NO_CLAIM, "VGPRs", "hw", "tail", "KiB/CU", "loads, bits", "waits", "bperm", "dpp", UNSUPPORTED,
                   "is an NVIDIA instruction", "of grid", "argmax of 268435456 float32"):  # fmt: skip
         assert words in flat, words
     assert all(len(line) <= 110 for line in out.splitlines())

@@ -1,15 +1,16 @@
 // sum of float32: the sum.
 // An array of any length and alignment in; float32 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype float32 --backend hip --arch gfx942 --fix exchange=lds
+// Made by: redtune show --source --op sum --dtype float32 --backend hip --arch gfx942 --fix exchange=dpp
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 1024;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
-// exchange lds: how the lanes of a block meet
-// tree sequential: addressing of the tree in shared memory
+// exchange dpp: how the lanes of a block meet
 // combine last_block: how the blocks meet
 // hint none: cache hint of the loads
 
@@ -100,6 +101,36 @@ static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
 }
 
+// Of the lane that a control of DPP names; zeros where there is none.
+template <int CONTROL> static __device__ __forceinline__ int dpp_word(int x) {
+    return __builtin_amdgcn_update_dpp(0, x, CONTROL, 0xf, 0xf, true);
+}
+template <int CONTROL> static __device__ __forceinline__ State dpp(State s) {
+    s.total = __builtin_bit_cast(float, dpp_word<CONTROL>(__builtin_bit_cast(int, s.total)));
+    s.total_lost = __builtin_bit_cast(float, dpp_word<CONTROL>(__builtin_bit_cast(int, s.total_lost)));
+    return s;
+}
+
+// Of one lane of the half of the wave that the thread is in.
+template <int HALF, int FIRST, int SECOND> static __device__ __forceinline__ int from_lane_of_half_word(int x) {
+    const int first = __builtin_amdgcn_readlane(x, FIRST);
+    const int second = __builtin_amdgcn_readlane(x, SECOND);
+    return threadIdx.x & HALF ? second : first;
+}
+template <int HALF, int FIRST, int SECOND> static __device__ __forceinline__ State from_lane_of_half(State s) {
+    s.total = __builtin_bit_cast(float, from_lane_of_half_word<HALF, FIRST, SECOND>(__builtin_bit_cast(int, s.total)));
+    s.total_lost = __builtin_bit_cast(float, from_lane_of_half_word<HALF, FIRST, SECOND>(__builtin_bit_cast(int, s.total_lost)));
+    return s;
+}
+
+// The same state, worked out by now in all lanes. Some compilers (LLVM 19) move swaps of rows down to where only the
+// first lane goes on, and no lane is left there to swap with.
+static __device__ __forceinline__ State held(State s) {
+    asm volatile("" : "+v"(s.total));
+    asm volatile("" : "+v"(s.total_lost));
+    return s;
+}
+
 // Counts one more block and says how many came before, with release and acquire towards all blocks.
 static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
     return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
@@ -107,22 +138,35 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    state = merge(state, dpp<0xb1>(state));  // quad_perm:[1,0,3,2]: the other lane of a pair
+    state = merge(state, dpp<0x4e>(state));  // quad_perm:[2,3,0,1]: the other pair of four
+    state = merge(state, dpp<0x141>(state));  // row_half_mirror: the other four of eight
+    state = merge(state, dpp<0x140>(state));  // row_mirror: the other eight of a row
+    state = merge(state, from_lane_of_half<32, 16, 48>(state));  // the second row of this half of the wave
+    state = held(state);
     const int thread = (int)threadIdx.x;
-    slots[thread] = state;
+    const int lane = thread % LANES;
+    if (lane == 0)
+        slots[thread / WAVE] = state;
     __syncthreads();
-    for (int s = 256 / 2; s > 0; s /= 2) {
-        if (thread < s)
-            slots[thread] = merge(slots[thread], slots[thread + s]);
-        __syncthreads();
+    // The first lanes fold what the 8 tails left.
+    if (thread < LANES) {
+        state = identity();
+        if (lane < 8)
+            state = slots[lane];
+        state = merge(state, dpp<0xb1>(state));  // quad_perm:[1,0,3,2]: the other lane of a pair
+        state = merge(state, dpp<0x4e>(state));  // quad_perm:[2,3,0,1]: the other pair of four
+        state = merge(state, dpp<0x141>(state));  // row_half_mirror: the other four of eight
+        state = held(state);
     }
-    return slots[thread];
+    return state;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
     const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
     result_t *out)
 {
-    __shared__ State slots[256];
+    __shared__ State slots[8];
     __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;

@@ -1,6 +1,6 @@
-// sum of float32: the sum.
-// An array of any length and alignment in; float32 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype float32 --backend hip --arch gfx1100 --fix wave=64
+// argmax of float32: the index of the largest value; the first NaN wins, of equals the lowest index.
+// An array of any length and alignment in; int64 out, accumulated in float32.
+// Made by: redtune show --source --op argmax --dtype float32 --backend hip --arch gfx1100 --fix exchange=dpp --fix wave=64
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
@@ -10,7 +10,7 @@ constexpr int WAVE = 64;  // lanes the last tree spans before the threads of a b
 constexpr int LANES = 64;  // of them issue together and meet by shuffles
 constexpr int TILE = 1024;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
-// exchange shuffle: how the lanes of a block meet
+// exchange dpp: how the lanes of a block meet
 // combine last_block: how the blocks meet
 // hint none: cache hint of the loads
 
@@ -19,7 +19,7 @@ typedef unsigned long long address_t;
 typedef float real_t;  // what the kernel accumulates in
 typedef float element_t;  // an element in memory
 typedef real_t value_t;  // an element in a register
-typedef float result_part_t;
+typedef long long result_part_t;
 typedef result_part_t result_t;
 
 typedef unsigned int raw_t;  // as wide as one load
@@ -37,74 +37,85 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of the elements seen so far.
 typedef struct {
-    float total;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float total;
-    float total_lost;
+    float value;
+    long long index;
 } State;
 
 // The state of no elements.
 static __device__ __forceinline__ State identity(void) {
     State s;
-    s.total = 0;
-    s.total_lost = 0;
+    s.value = -__builtin_inff();
+    s.index = 9223372036854775807LL;
     return s;
 }
 
-// The state of one element.
-static __device__ __forceinline__ Part lift(value_t x) {
-    Part s;
-    s.total = x;
-    return s;
-}
-
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    s.total = a.total + b.total;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
+// The state of one element at index i.
+static __device__ __forceinline__ State lift(value_t x, index_t i) {
     State s;
-    s.total = p.total;
-    s.total_lost = 0;
+    s.value = x;
+    s.index = (long long)(i);
     return s;
-}
-
-// a + b, and in `lost` what rounding takes from it, what was lost before included.
-static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
-    const real_t sum = a + b;
-    const real_t b_taken = sum - a;
-    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
-    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
-    const real_t total = sum + rest;
-    *lost = rest - (total - sum);
-    return total;
 }
 
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
+    const bool wins = (((a.value > b.value) | (a.value != a.value)) == ((b.value > a.value) | (b.value != b.value))) ? (a.index < b.index) : ((a.value > b.value) | (a.value != a.value));
+    s.value = wins ? a.value : b.value;
+    s.index = wins ? a.index : b.index;
     return s;
 }
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)a.total;
+    return (result_part_t)a.index;
 }
 
-// The state of the lane `offset` further on.
-static __device__ __forceinline__ State shuffle_down(State s, int offset) {
-    s.total = __shfl_down(s.total, offset, LANES);
-    s.total_lost = __shfl_down(s.total_lost, offset, LANES);
+// What a register of two words holds.
+typedef struct {
+    int low, high;
+} Words;
+
+// Of the lane that a control of DPP names; zeros where there is none.
+template <int CONTROL> static __device__ __forceinline__ int dpp_word(int x) {
+    return __builtin_amdgcn_update_dpp(0, x, CONTROL, 0xf, 0xf, true);
+}
+template <int CONTROL> static __device__ __forceinline__ State dpp(State s) {
+    s.value = __builtin_bit_cast(float, dpp_word<CONTROL>(__builtin_bit_cast(int, s.value)));
+    const Words index = __builtin_bit_cast(Words, s.index);
+    s.index = __builtin_bit_cast(long long, Words{ dpp_word<CONTROL>(index.low), dpp_word<CONTROL>(index.high) });
+    return s;
+}
+
+// Of the first lane of the other row of two; all lanes of a row have the same.
+static __device__ __forceinline__ int other_row_word(int x) {
+    return (int)__builtin_amdgcn_permlanex16(0u, (unsigned int)x, 0u, 0u, false, true);
+}
+static __device__ __forceinline__ State other_row(State s) {
+    s.value = __builtin_bit_cast(float, other_row_word(__builtin_bit_cast(int, s.value)));
+    const Words index = __builtin_bit_cast(Words, s.index);
+    s.index = __builtin_bit_cast(long long, Words{ other_row_word(index.low), other_row_word(index.high) });
+    return s;
+}
+
+// Of one lane of the wave, for all of them.
+template <int LANE> static __device__ __forceinline__ int from_lane_word(int x) {
+    return __builtin_amdgcn_readlane(x, LANE);
+}
+template <int LANE> static __device__ __forceinline__ State from_lane(State s) {
+    s.value = __builtin_bit_cast(float, from_lane_word<LANE>(__builtin_bit_cast(int, s.value)));
+    const Words index = __builtin_bit_cast(Words, s.index);
+    s.index = __builtin_bit_cast(long long, Words{ from_lane_word<LANE>(index.low), from_lane_word<LANE>(index.high) });
+    return s;
+}
+
+// The same state, worked out by now in all lanes. Some compilers (LLVM 19) move swaps of rows down to where only the
+// first lane goes on, and no lane is left there to swap with.
+static __device__ __forceinline__ State held(State s) {
+    asm volatile("" : "+v"(s.value));
+    asm volatile("" : "+v"(s.index));
     return s;
 }
 
@@ -115,13 +126,14 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    state = merge(state, dpp<0xb1>(state));  // quad_perm:[1,0,3,2]: the other lane of a pair
+    state = merge(state, dpp<0x4e>(state));  // quad_perm:[2,3,0,1]: the other pair of four
+    state = merge(state, dpp<0x141>(state));  // row_half_mirror: the other four of eight
+    state = merge(state, dpp<0x140>(state));  // row_mirror: the other eight of a row
+    state = merge(state, other_row(state));  // the other row of two
+    state = merge(state, from_lane<32>(state));  // the second half of the wave
+    state = held(state);
     const int thread = (int)threadIdx.x;
-    state = merge(state, shuffle_down(state, 32));
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -131,13 +143,14 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 4)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = merge(state, dpp<0xb1>(state));  // quad_perm:[1,0,3,2]: the other lane of a pair
+        state = merge(state, dpp<0x4e>(state));  // quad_perm:[2,3,0,1]: the other pair of four
+        state = held(state);
     }
     return state;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
     const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
     result_t *out)
 {
@@ -160,29 +173,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        Part chain[ACCUMULATORS];
+        State chain[ACCUMULATORS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
                 const int e = k * VECTOR + j;
-                const Part one = lift(widen(pack[k].item[j]));
+                const State one = lift(widen(pack[k].item[j]), at + (k * (BLOCK * VECTOR) + j));
                 if (e < ACCUMULATORS)
                     chain[e] = one;
                 else
-                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
             }
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = fold(chain[e], chain[e + c]);
+                chain[e] = merge(chain[e], chain[e + c]);
         }
-        state = merge(state, keep(chain[0]));
+        state = merge(state, (chain[0]));
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        state = merge(state, (lift(widen(in[i]), i)));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
