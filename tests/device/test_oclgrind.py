@@ -329,6 +329,7 @@ LACKING = (
     ("tree", "unrolled", "sub-groups"),
     ("exchange", "shuffle", "sub-groups"),
     ("exchange", "redux", "NVIDIA"),
+    ("exchange", "dpp", "AMD"),
     ("combine", "last_block", "acquire-release"),
     ("combine", "cluster", "clusters"),
 )

@@ -42,6 +42,7 @@ HIP: list[tuple[str, list[Problem], dict[str, Any]]] = [
     ("gfx942", [problem("sum", "bfloat16")], {"combine": "two_pass"}),
     ("gfx1100", [problem("logsumexp", "float16")], {"wave": 32}),
     ("gfx1201", [problem("argmax", "int8")], {"exchange": "lds", "tree": "unrolled", "wave": 32}),
+    ("gfx942,gfx1100", [problem("argmax", "float16")], {"exchange": "dpp", "wave": 32}),
     ("gfx942,gfx1100", [shaped_problem("sum", "complex64", *COLUMNS)], {"split": 8, "combine": "two_pass", "wave": 32}),
 ]
 
