@@ -139,11 +139,11 @@ def shapes(problem: Problem, config: Config, tile: int) -> list[tuple[int, int, 
     rows = []
     for k, n in enumerate(sizes):
         count = counts[k % len(counts)]
-        shape = (count, n, 1)
+        wanted = [(count, n, 1)]
         if problem.layout == "columns":
-            shape = ((1, n, count), (count, n, 1), (2, n, count), (3, n, 7))[k % 4]
-        if shape[0] * n * shape[2] <= room():
-            rows.append(shape)
+            ways = [(1, n, count), (count, n, 1), (2, n, count), (3, n, 7)]
+            wanted = [*ways[k % 4 :], *ways[: k % 4]]
+        rows += [shape for shape in wanted if shape[0] * n * shape[2] <= room()][:1]
     rows += [(count, 5, 1) if problem.layout == "rows" else (1, 5, count) for count in counts]
     # More results than the blocks of a small grid take in one turn.
     many = min(WINDOW // 8, 8 * teams * config.blocks_per_cu + 3)
