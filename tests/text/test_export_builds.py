@@ -24,18 +24,16 @@ ROWS, COLUMNS = ((64, 4096), 1), ((8, 640, 40), 1)
 
 # (architectures, problems, knobs): every way for threads and blocks to meet, every layout and kind of type.
 CUDA: list[tuple[str, list[Problem], dict[str, Any]]] = [
-    ("sm_75", [problem("max")], {"combine": "atomic", "walk": "tile"}),
+    ("sm_75", [shaped_problem("max", "float32", (64, 4096), 0)], {"split": 8, "combine": "atomic"}),
     ("sm_75", [problem("dot", is_compensated=True)], {}),
     ("sm_80", [problem("sum", "bfloat16")], {"combine": "two_pass"}),
-    ("sm_80", [shaped_problem("max", "float32", (64, 4096), 0)], {"split": 8, "combine": "atomic"}),
     ("sm_90", [problem("logsumexp", "float16")], {"combine": "cluster", "cluster": 4}),
     ("sm_90", [shaped_problem("var", "float64", *ROWS)], {"split": 4, "combine": "last_block"}),
     ("sm_90", [shaped_problem("all", "bool", *COLUMNS)], {"exchange": "lds", "tree": "unrolled", "team": 0}),
-    ("sm_90", [problem("bitwise_xor", "uint32")], {"exchange": "redux"}),
     ("sm_100", [problem("argmax", "int8")], {"walk": "chunk", "wave": 64}),
     ("sm_100", [shaped_problem("sum", "complex64", *COLUMNS)], {"split": 8, "combine": "two_pass"}),
     ("sm_80,sm_90", [problem("norm_l2", n=1 << 16), problem("norm_l2", n=1 << 28)], {}),
-    ("sm_90", [make_problem(json.loads(OWN)["name"], "int32", 1 << 20, custom=OWN)], {}),
+    ("sm_80", [make_problem(json.loads(OWN)["name"], "int32", 1 << 20, custom=OWN)], {"walk": "tile"}),
 ]
 HIP: list[tuple[str, list[Problem], dict[str, Any]]] = [
     ("gfx90a", [problem("max")], {"combine": "atomic", "walk": "tile"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import json
 import re
@@ -67,6 +68,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "WARNED", set())
 
 
+@functools.cache
 def sample(format: str, which: str) -> tuple[Export, Texts]:
     problems, archs, fix = SAMPLES[which]
     whole = exported(format, problems, archs, **fix)

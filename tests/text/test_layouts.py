@@ -374,7 +374,7 @@ def wanted(case: Case) -> dict[int, list[tuple[int, ...]]]:
     }
 
 
-MANY = settings(max_examples=800, deadline=None)
+MANY = settings(max_examples=400, deadline=None)
 
 
 @MANY
