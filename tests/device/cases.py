@@ -12,10 +12,10 @@ import numpy as np
 
 from redtune.answers import Known, largest_error, smallest
 from redtune.config import Config
-from redtune.data import background, random_dataset
+from redtune.data import FEW, background, random_dataset
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
-from redtune.operators import Operator, operator_of, result_of
+from redtune.operators import Operator, accumulates_in_floats, operator_of, result_of
 from redtune.plan import Plan, make_plan, operands_of
 from redtune.types import Device, Problem
 
@@ -67,7 +67,7 @@ def make_case(problem: Problem, tile: int, rng: np.random.Generator, room: int =
     else:
         sizes, places = regular(problem, tile, rng, room, most)
     op, dtype = operator_of(problem), dtype_named(problem.dtype)
-    operands = {name: filled(name, op, dtype, at, rng) for name, at in places.items()}
+    operands = {name: filled(name, problem, at, rng) for name, at in places.items()}
     outer, inner = sizes["outer"], sizes["inner"]
     given = {
         "rows": [(1, 0), (3, 0)],
@@ -134,8 +134,11 @@ def ragged(
     return sizes, places, offsets
 
 
-def filled(name: str, op: Operator, dtype: Dtype, at: tuple[Array, ...], rng: np.random.Generator) -> Operand:
+def filled(name: str, problem: Problem, at: tuple[Array, ...], rng: np.random.Generator) -> Operand:
     """Memory that ends with the last element, and holds what would show in any result where no element is."""
+    op, dtype = operator_of(problem), dtype_named(problem.dtype)
+    # Squares of large integers leave the range of a float32, and what is right there is nobody's promise.
+    is_narrow = accumulates_in_floats(problem) and problem.accumulate == "float32"
     used = np.unique(np.concatenate(at)) if at else np.zeros(0, np.int64)
     size = int(used.max(initial=-1)) + 1
     if name == "mask":
@@ -149,11 +152,12 @@ def filled(name: str, op: Operator, dtype: Dtype, at: tuple[Array, ...], rng: np
     decoded = dtype.decode(dtype.encode(np.resize(np.array(extremes, object).astype(kind_of(dtype)), max(1, size))))
     if rng.random() < 0.5:
         values = dtype.decode(dtype.encode(background(op, dtype, len(used), rng)))
-        few = [0, 1, *extremes] if dtype.kind != "bool" else [0, 1]
+        largest = [end for end in (-FEW, FEW) if dtype.limits[0] <= end <= dtype.limits[1]] if is_narrow else extremes
+        few = [0, 1, *largest] if dtype.kind != "bool" else [0, 1]
         planted = rng.random(len(used)) < min(1.0, 0.5 * len(at) / max(1, len(used)))
         values[planted] = rng.choice(np.array(few, object).astype(values.dtype), int(planted.sum()))
     else:
-        values = random_dataset(op, dtype, len(used), int(rng.integers(1000))).values
+        values = random_dataset(op, dtype, len(used), int(rng.integers(1000)), is_narrow).values
     decoded = decoded.copy()
     decoded[used] = values
     return Operand(dtype.encode(decoded), at)
