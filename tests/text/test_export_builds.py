@@ -99,3 +99,43 @@ void use_{k}(const float *in, float *out)
     (tmp_path / "b.cu").write_text(includes + body.format(k="b") + "int main() { return 0; }\n")
     quietly(tmp_path, nvcc(), "-std=c++17", "-arch=sm_90", "-Xcompiler", "-Wall,-Wextra", "-c", "a.cu", "b.cu")
     quietly(tmp_path, "ld", "-r", "-o", "both.o", "a.o", "b.o")
+
+
+STUB = """
+#include <cstdio>
+#include <cstdlib>
+typedef int cudaError_t;
+enum { cudaSuccess, cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor };
+static int there;
+static cudaError_t cudaDeviceGetAttribute(int *value, int asked, int)
+{
+    *value = asked == cudaDevAttrComputeCapabilityMajor ? there / 10 : there % 10;
+    return cudaSuccess;
+}
+FIND
+int main(int, char **given)
+{
+    int arch = 0;
+    there = std::atoi(given[1]);
+    find_arch(0, &arch);
+    std::printf("%d", arch);
+}
+"""
+
+
+def test_the_newest_architecture_not_above_the_devices_is_picked(tmp_path: Path) -> None:
+    """In whatever order they were asked for."""
+    need("cmake")  # and a compiler
+    archs = ["sm_90", "sm_75", "sm_80"]
+    text = texts_of(exported("cuda", [problem("max")], archs), "cuda")["redtune_max_float32.cuh"]
+    begin = text.index("static inline cudaError_t find_arch")
+    (tmp_path / "pick.cpp").write_text(STUB.replace("FIND", text[begin : text.index("\n}\n", begin) + 3]))
+    quietly(tmp_path, "c++", "-std=c++17", "-Wall", "-Wextra", "-o", "pick", "pick.cpp")
+    picked = {}
+    for there in (60, 75, 79, 80, 86, 89, 90, 100, 120):
+        done = subprocess.run(["./pick", str(there)], cwd=tmp_path, capture_output=True, text=True, check=True)
+        picked[there] = archs[int(done.stdout)] if done.stdout != "-1" else ""
+    assert picked == {
+        60: "", 75: "sm_75", 79: "sm_75", 80: "sm_80", 86: "sm_80", 89: "sm_80",
+        90: "sm_90", 100: "sm_90", 120: "sm_90",
+    }  # fmt: skip
