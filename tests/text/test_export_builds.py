@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import redtune
 from redtune import amdgpu
 from redtune.custom import derived
 from redtune.exporting.formats import texts_of
@@ -139,3 +140,26 @@ def test_the_newest_architecture_not_above_the_devices_is_picked(tmp_path: Path)
         60: "", 75: "sm_75", 79: "sm_75", 80: "sm_80", 86: "sm_80", 89: "sm_80",
         90: "sm_90", 100: "sm_90", 120: "sm_90",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("format", "arch", "kind", "tool", "begins"),
+    [
+        ("cuda", "sm_90", "ptx", "nvrtc", b"//"),
+        ("cuda", "sm_90", "cubin", "nvrtc", b"\x7fELF"),
+        ("cupy", "sm_80", "cubin", "nvrtc", b"\x7fELF"),
+        ("hip", "gfx90a", "hsaco", "clang", b"\x7fELF"),
+    ],
+)
+def test_compiled_kernels_beside_the_source(
+    format: str, arch: str, kind: str, tool: str, begins: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(tool)
+    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / "cache"))
+    found = redtune.export("max", format=format, arch=arch, out=tmp_path / "out", default=True, binaries=(kind,))
+    name = f"redtune_max_float32_v0_{arch}.{kind}"
+    assert name in {path.name for path in found.files}
+    binary = (tmp_path / "out" / name).read_bytes()
+    assert binary.startswith(begins)
+    assert b"redtune_max_float32" in binary
+    assert name in json.loads((tmp_path / "out" / "manifest.json").read_text())["files"]
