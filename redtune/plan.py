@@ -37,9 +37,9 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class Meet:
     """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
-    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory. At the
-    `join_steps` among the `tail_steps`, hardware waves read what others wrote. `lane_moves` and `tail_moves` are the
-    steps in which lanes, and what the tails left, meet in registers."""
+    `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory. `is_wide`
+    says that the `tail_steps` of a tree begin with several hardware waves, which read what others wrote. `lane_moves`
+    and `tail_moves` are the steps in which lanes, and what the tails left, meet in registers."""
 
     name: str
     block: int
@@ -51,7 +51,7 @@ class Meet:
     tail_offsets: tuple[int, ...]
     block_steps: tuple[int, ...]
     tail_steps: tuple[int, ...]
-    join_steps: tuple[int, ...]
+    is_wide: bool
     lane_moves: tuple[Move, ...] = ()
     tail_moves: tuple[Move, ...] = ()
 
@@ -123,13 +123,13 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int, move
         is_unrolled = config.tree == "unrolled"
         tail_steps = halvings(min(wave, team)) if is_unrolled else ()
         block_steps = tuple(s for s in halvings(team) if s >= wave) if is_unrolled else ()
-        join_steps = tuple(s for s in tail_steps if 2 * s > lanes)
-        return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps, join_steps)
+        is_wide = is_unrolled and min(wave, team) > lanes
+        return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps, is_wide)
     if team <= lanes:
-        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), (), moves(team))
+        return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), False, moves(team))
     tails, joins = team // wave, wave // lanes
     offsets = halvings(lanes), halvings(tails)
-    return Meet(name, block, team, tails, joins, block // lanes, *offsets, (), (), (), moves(lanes), moves(tails))
+    return Meet(name, block, team, tails, joins, block // lanes, *offsets, (), (), False, moves(lanes), moves(tails))
 
 
 def meets_of(problem: Problem, config: Config, dialect: Dialect, device: Device) -> tuple[Meet, ...]:

@@ -202,8 +202,8 @@ def gpu_files(api: Gpu, name: str, source: str) -> Callable[[Export], Texts]:
         return {
             header: render_file("gpu", **names, what=f"The kernel and its launcher for {vendor}."),
             source: render_file("gpu_selftest", **names, what=f"The self-test of {header}."),
-            "CMakeLists.txt": render_file("cmake", **names),
-            "Makefile": render_file("makefile", **names),
+            "CMakeLists.txt": render_file("cmake", **names, what="Builds the self-test with CMake."),
+            "Makefile": render_file("makefile", **names, what="Builds the self-test with make."),
             "README.md": render_file(
                 "readme",
                 **names,

@@ -83,7 +83,9 @@ def opencl_files(export: Export) -> Texts:
         f"{name}.h": render_file("opencl_header", **names, what=f"How to call what {name}.c has."),
         f"{name}.c": render_file("opencl_launcher", **names, what="The launcher of the kernels."),
         "selftest.c": render_file("opencl_selftest", **names, what=f"The self-test of {name}.c."),
-        "CMakeLists.txt": render_file("opencl_cmake", **names),
+        "CMakeLists.txt": render_file(
+            "opencl_cmake", **names, what="Builds the launcher and its self-test with CMake."
+        ),
         "README.md": render_file(
             "readme",
             **names,

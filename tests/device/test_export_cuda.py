@@ -21,6 +21,7 @@ import pytest
 
 import redtune
 from redtune.custom import derived
+from tests.device.test_export_header import commands
 from tests.need import need
 
 pytestmark = pytest.mark.gpu
@@ -72,8 +73,7 @@ def ran(command: str, folder: Path) -> Done:
 
 def from_readme(folder: Path) -> Done:
     """What the commands of an export's README say."""
-    (block,) = re.findall(r"```sh\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    return ran(block, folder)
+    return ran(commands(folder), folder)
 
 
 def need_format(format: str) -> None:

@@ -42,11 +42,16 @@ EXPORTS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+def commands(folder: Path) -> str:
+    """Those of an export's README that build and check it."""
+    (block,) = re.findall(r"```sh\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return str(block)
+
+
 def from_readme(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """What the commands of an export's README print, in its folder and with more in the environment."""
-    (block,) = re.findall(r"```sh\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     generator = {} if shutil.which("make") else {"CMAKE_GENERATOR": "Ninja"}
-    command = ["bash", "-euc", block]
+    command = ["bash", "-euc", commands(folder)]
     environment = os.environ | generator | more
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

@@ -325,6 +325,22 @@ def test_exporting_twice_gives_the_same_bytes(format: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_every_file_says_what_it_is(format: str) -> None:
+    whole = some(format)
+    knobs = [(name, value) for v in whole.variants for name, value, _ in v.knobs]
+    for file, text in texts_of(whole, format).items():
+        if file == "manifest.json":
+            continue
+        flat = re.sub(r"\s*\n[/#*\s]*", " ", text)
+        assert "the largest value; NaN wins" in flat, file
+        assert f"redtune export --op max --format {format}" in flat, file
+        assert "MIT" in flat, file
+        assert "4535.6 GB/s" in flat, file
+        assert "2026-11-30" in flat, file
+        assert all(f"{name} = {value}" in flat for name, value in knobs), file
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_the_text_is_as_it_was(format: str, is_updating: bool) -> None:
     texts = {name: text for name, text in texts_of(some(format), format).items() if name != "manifest.json"}
     there = {path.name: path for path in (GOLDEN / format).glob("*")}

@@ -448,13 +448,13 @@ def test_how_threads_meet() -> None:
     assert (alone.tails, alone.slots, alone.tail_offsets) == (1, 1, ())
     tree = make_meet("m", 256, 256, config(exchange="lds", tree="unrolled", wave=64), 32)
     assert (tree.slots, tree.block_steps, tree.tail_steps) == (256, (128, 64), (32, 16, 8, 4, 2, 1))
-    assert (tree.joins, tree.join_steps) == (1, (32,))
+    assert (tree.joins, tree.is_wide) == (1, True)
     for narrow in (
         make_meet("m", 256, 256, config(exchange="lds", tree="unrolled", wave=64), 64),
         make_meet("m", 256, 256, config(exchange="lds", tree="unrolled", wave=32), 32),
         make_meet("m", 32, 32, config(exchange="lds", tree="unrolled", wave=64, block=32), 32),
     ):
-        assert (narrow.joins, narrow.join_steps) == (1, ())
+        assert (narrow.joins, narrow.is_wide) == (1, False)
     short = make_meet("m", 64, 64, config(exchange="lds", tree="unrolled", wave=64), 32)
     assert (short.block_steps, short.tail_steps) == ((), (32, 16, 8, 4, 2, 1))
 
