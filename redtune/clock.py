@@ -21,6 +21,9 @@ SHORTEST_S = 1e-3  # a sample shorter than this would show the step of the event
 LONG_S = 5e-4  # a call longer than this is a sample of its own
 HOPELESS = 3.0  # a candidate this many times slower than the best is not worth exact figures
 FEW = 3
+# One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it matters where its code lies. So a finalist
+# is loaded so many times, and its samples come from any of them.
+LOADS = {"gpu": 8, "cpu": 1}
 
 
 def copies_for(device: Device, data_bytes: int, is_cold: bool) -> int:
@@ -97,6 +100,19 @@ def interleave(samplers: Sequence[Callable[[], float]], rounds: int) -> list[lis
         for k in rng.sample(range(len(samplers)), len(samplers)):
             rows[k].append(samplers[k]())
     return rows
+
+
+def shuffled(samplers: Sequence[Callable[[], float]], seed: int) -> Callable[[], float]:
+    """One sampler out of several of the same thing: each once, in an order of its own, before any comes again."""
+    rng = random.Random(seed)
+    waiting: list[Callable[[], float]] = []
+
+    def sample() -> float:
+        if not waiting:
+            waiting.extend(rng.sample(samplers, len(samplers)))
+        return waiting.pop()()
+
+    return sample
 
 
 def paired_ratio(mine: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:

@@ -228,7 +228,7 @@ class Station:
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges the finalists again and repeats them, then times them, the libraries and the readers in turns."""
         from redtune.answers import Wrong
-        from redtune.clock import interleave, sampler
+        from redtune.clock import LOADS, interleave, sampler, shuffled
         from redtune.judge import share_scratch
 
         session, made = self.opened.session, self.made
@@ -245,7 +245,10 @@ class Station:
             repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
             benches.append(bench)
         share_scratch(benches)
-        entries += [("finalist", "", sampler(session, self._calls(bench))) for bench in benches]
+        loads = LOADS[self.opened.device.kind]
+        for k, (item, bench) in enumerate(zip(job["kernels"], benches, strict=True)):
+            again = [replace(bench, program=self._load(item)[1]) for _ in range(loads - 1)]
+            entries.append(("finalist", "", shuffled([sampler(session, self._calls(b)) for b in (bench, *again)], k)))
         absent: list[tuple[str, str]] = []
         try:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -25,6 +26,7 @@ from redtune.clock import (
     measure,
     paired_ratio,
     sampler,
+    shuffled,
     summary,
 )
 from tests.text.kernels import target
@@ -239,3 +241,11 @@ def test_a_first_call_without_a_time_is_no_reason_to_run_for_ever(lie: float) ->
     fake, session = scripted(lambda: next(times))
     assert sampler(session, calls(2))() == pytest.approx(1e-6)
     assert max(map(len, fake.runs)) <= SHORTEST_S / 1e-7 + 2
+
+
+def test_samplers_of_one_thing_take_turns_in_shuffled_order() -> None:
+    each = {float(name): functools.partial(float, name) for name in range(8)}
+    sample = shuffled(list(each.values()), seed=3)
+    rounds = [[sample() for _ in each] for _ in range(5)]
+    assert all(sorted(row) == list(each) for row in rounds)  # every one as often as any other
+    assert len({tuple(row) for row in rounds}) > 1
