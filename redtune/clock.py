@@ -21,8 +21,8 @@ SHORTEST_S = 1e-3  # a sample shorter than this would show the step of the event
 LONG_S = 5e-4  # a call longer than this is a sample of its own
 HOPELESS = 3.0  # a candidate this many times slower than the best is not worth exact figures
 FEW = 3
-# One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it matters where its code lies. So a finalist
-# is loaded so many times, and its samples come from any of them.
+# One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it matters where its code lies. So every
+# finalist is loaded so many times, and its samples come from any of them.
 LOADS = {"gpu": 8, "cpu": 1}
 
 
