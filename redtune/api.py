@@ -439,10 +439,11 @@ def verify(
 
 def tuned(op: str | None = None) -> list[tuple[str, Best]]:
     """The stored winners: ("here" or "shipped", entry) of every architecture, or of one operator."""
-    from redtune import store
+    from redtune import shipped, store
 
-    roots = (("here", store.cache_path() / "configs"), ("shipped", store.shipped_path()))
-    rows = [(whose, best) for whose, root in roots for best in store.entries(root) if op in (None, best.problem.op)]
+    own = store.entries(store.cache_path() / "configs")
+    rows = [("here", best) for best in own if op in (None, best.problem.op)]
+    rows += [("shipped", best) for best in shipped.entries(store.shipped_path(), op)]
     if op is not None and not rows:
         operator_named(op)  # one's own operators are known by what was tuned for them
     return rows

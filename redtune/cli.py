@@ -193,7 +193,7 @@ def show(
     if as_json:
         print_json({"tuned": [{"from": whose, **plain(best)} for whose, best in rows]})
     else:
-        terminal.show_tuned(rows)
+        terminal.show_tuned(rows, is_brief=op is None)
 
 
 @app.command()

@@ -22,18 +22,26 @@ import os
 import re
 import stat
 import tempfile
-import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redtune.config import KNOBS, Config, choices
+from redtune import shipped
+from redtune.config import Config
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.entries import check_best
-from redtune.errors import UsageError, printable
+from redtune.errors import UsageError
+from redtune.keys import SIZE_MARK, apart, in_words
+from redtune.keys import WARNED as WARNED
+from redtune.keys import bucket_of as bucket_of
+from redtune.keys import buckets as buckets
+from redtune.keys import file_name as file_name
+from redtune.keys import folder_name as folder_name
+from redtune.keys import format_number as format_number
+from redtune.keys import warn_once as warn_once
 from redtune.plainyaml import NotPlain, read_plain
 from redtune.refusals import is_legal
 from redtune.render import templates_digest, templates_path
@@ -41,19 +49,12 @@ from redtune.types import Best, Device, Kernel, Problem, Trial, as_json, from_js
 
 CACHE_VARIABLE = "REDTUNE_CACHE"
 LOCK_TIMEOUT_S = 30.0
-SIZE_MARK = "2p"  # before the size classes in a file name
 MAX_ENTRY_BYTES = 1 << 15  # an operator of one's own takes most of it, in 500 letters an expression
 CHECK_BYTES = 4  # of the checksum behind a compiled kernel
 MAX_BINARY_BYTES = 1 << 28
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # What it means that a file cannot be written or locked; the last where a file system knows no locks.
 UNWRITABLE = (OSError, NotImplementedError)
-
-
-def format_number() -> int:
-    """Changes with the knobs and their choices: an entry of another format may name a kernel that no longer is."""
-    text = json.dumps({name: choices(name) for name in KNOBS}, sort_keys=True)
-    return zlib.crc32(text.encode())
 
 
 def cache_path() -> Path:
@@ -76,49 +77,10 @@ def shipped_path() -> Path:
     return templates_path().parent / "configs"
 
 
-WARNED: set[str] = set()
-
-
-def warn_once(text: str, about: str = "") -> None:
-    """A warning that is not repeated, however often its cause is met. `about` names the cause; the text if empty."""
-    cause = about or text
-    if cause not in WARNED:
-        WARNED.add(cause)
-        warnings.warn(printable(text), stacklevel=3)
-
-
 def warn_unkept(what: str, where: Path, error: Exception) -> None:
     """One warning for a cache that cannot be written, whatever would have gone there first."""
     about = f"unkept in {cache_path()}"
     warn_once(f"{what} could not be kept in {where} ({error}); {CACHE_VARIABLE} moves the cache", about)
-
-
-def plain(text: str) -> str:
-    """A name that any file system can hold."""
-    return "".join(c if c.isalnum() or c in "_+." else "-" for c in text)
-
-
-def folder_name(device: Device) -> str:
-    """The folder of an architecture, features included."""
-    return f"{device.backend}-{plain(device.arch)}"
-
-
-def bucket_of(n: int) -> int:
-    """The size class of n elements: the power of two at or above it."""
-    return (n - 1).bit_length()
-
-
-def file_name(problem: Problem, temperature: str) -> str:
-    """The file of a problem in the folder of an architecture."""
-    name = problem.op + (f"+{zlib.crc32(problem.custom.encode()):08x}" if problem.custom else "")
-    running = problem.accumulate + "+compensated" * problem.is_compensated
-    flags = "".join(f"+{flag}" for flag in ("masked", "seeded") if getattr(problem, f"is_{flag}"))
-    running += f"+{problem.result}" if problem.result else ""
-    parts = [name, problem.dtype, running, problem.layout + flags]
-    n, outer, inner = buckets(problem)
-    size = f"{n}" if problem.layout == "flat" else f"{n}x{outer}x{inner}"
-    parts += [f"{SIZE_MARK}{size}", problem.determinism, temperature]
-    return "-".join(map(plain, parts)) + ".yaml"
 
 
 def read_entry(path: Path) -> Best | None:
@@ -255,7 +217,8 @@ class Found:
 def lookup(
     problem: Problem, dialect: Dialect, device: Device, temperature: str = "cold", alike: Problem | None = None
 ) -> Found:
-    """The config to run a problem with: the user's, a shipped one, one of a near size or architecture, the default.
+    """The config to run a problem with: the user's, a shipped one, one of a near size, one shipped for what is like it,
+    one of a near architecture, the default.
 
     Whatever is found is checked against the problem at hand, so that it can always be launched. `alike` is the problem
     to look for, where that is another one.
@@ -267,56 +230,55 @@ def lookup(
 
 
 def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[Found]:
-    """Entries that may suit, the nearest first."""
-    user, shipped = cache_path() / "configs", shipped_path()
-    own = folder_name(device)
-    others = sorted(
-        (folder.name for root in (user, shipped) if root.is_dir() for folder in root.iterdir() if folder.is_dir()),
-        key=lambda name: (_arch_distance(name, own), name),
-    )
-    others = [name for name in dict.fromkeys(others) if name != own and name.startswith(f"{device.backend}-")]
-    roots = ((user, "tuned here"), (shipped, "shipped"))
-    alike = []
-    for distance, path, whose in _near_sizes([(root / own, whose) for root, whose in roots], problem, temperature):
-        best = read_entry(path)
-        if best is not None and best.device.name != device.name:
-            alike.append(Found(best.config, f"tuned on {best.device.name}, of the same architecture", best))
-        elif best is not None:
-            yield Found(best.config, f"{whose}{_size(best.problem) if distance else ''}{_age(best, device)}", best)
-    yield from alike
-    for folder in others:
-        for _, path, _ in _near_sizes([(root / folder, whose) for root, whose in roots], problem, temperature):
-            best = read_entry(path)
-            if best is not None and best.device.vendor == device.vendor:
-                yield Found(best.config, f"tuned on {best.device.arch}, the nearest architecture", best)
+    """Entries that may suit, the nearest first: those of this architecture, then those of the nearest ones."""
+    own, roots = folder_name(device), (cache_path() / "configs", shipped_path())
+    names = {folder.name for root in roots if root.is_dir() for folder in root.iterdir() if folder.is_dir()}
+    others = sorted(names - {own}, key=lambda name: (_arch_distance(name, own), name))
+    for name in (own, *(name for name in others if name.startswith(f"{device.backend}-"))):
+        yield from _of_architecture(name, problem, device, temperature)
 
 
-def _near_sizes(folders: list[tuple[Path, str]], problem: Problem, temperature: str) -> list[tuple[int, Path, str]]:
-    """(distance in powers of two, file, whose) of the same problem in other sizes, the nearest first."""
+def _of_architecture(name: str, problem: Problem, device: Device, temperature: str) -> Iterator[Found]:
+    """The user's entries and those shipped, by size; the user's of another device; what is shipped for problems that
+    are like this one."""
+    is_own, elsewhere = name == folder_name(device), list[Found]()
+    tuned = _near_sizes(cache_path() / "configs" / name, problem, temperature)
+    ranked: list[tuple[int, int, Path | Best]] = [(distance, 0, path) for distance, path in tuned]
+    ranked += [(apart(best.problem, problem), 1, best) for best in shipped.same(shipped_path() / name, problem)]
+    for distance, _, entry in sorted(ranked, key=lambda row: row[:2]):
+        best = read_entry(entry) if isinstance(entry, Path) else entry
+        if best is None or (best.device.vendor != device.vendor and not is_own):
+            continue
+        if isinstance(entry, Best):
+            yield _shipped(best, problem, device, temperature)
+        elif not is_own:
+            yield Found(best.config, f"tuned on {best.device.arch}, the nearest architecture", best)
+        elif best.device.name != device.name:
+            elsewhere.append(Found(best.config, f"tuned on {best.device.name}, of the same architecture", best))
+        else:
+            size = f" for {in_words(best.problem)}" if distance else ""
+            yield Found(best.config, f"tuned here{size}{_age(best, device)}", best)
+    yield from elsewhere
+    for best in shipped.alike(shipped_path() / name, problem):
+        if is_own or best.device.vendor == device.vendor:
+            yield _shipped(best, problem, device, temperature)
+
+
+def _shipped(best: Best, problem: Problem, device: Device, temperature: str) -> Found:
+    return Found(best.config, f"{shipped.origin(best, problem, device, temperature)}{_age(best, device)}", best)
+
+
+def _near_sizes(folder: Path, problem: Problem, temperature: str) -> list[tuple[int, Path]]:
+    """(distance in powers of two, file) of the same problem in other sizes, the nearest first."""
     front, back = file_name(problem, temperature).split(SIZE_MARK)
     here = buckets(problem)
     rows = []
-    for order, (folder, whose) in enumerate(folders):
-        for path in folder.glob(f"{glob.escape(front)}{SIZE_MARK}*{glob.escape(back[back.index('-') :])}"):
-            sizes = re.fullmatch(r"(\d+)(?:x(\d+)x(\d+))?", path.name.removeprefix(front + SIZE_MARK).split("-")[0])
-            if sizes:
-                there = tuple(int(size or 0) for size in sizes.groups())
-                distance = sum(abs(a - b) for a, b in zip(here, there, strict=True))
-                rows.append((distance, order, path, whose))
-    return [(distance, path, whose) for distance, _, path, whose in sorted(rows)]
-
-
-def buckets(problem: Problem) -> tuple[int, int, int]:
-    """The size classes of a problem: of its reduced elements, and of its results outside and inside of them."""
-    if problem.layout == "flat":
-        return bucket_of(problem.n), 0, 0
-    return bucket_of(problem.n), bucket_of(problem.outer), bucket_of(problem.inner)
-
-
-def _size(problem: Problem) -> str:
-    n, outer, inner = buckets(problem)
-    results = f" and 2^{outer + inner} results" if problem.layout != "flat" else ""
-    return f" for about 2^{n} elements{results}"
+    for path in folder.glob(f"{glob.escape(front)}{SIZE_MARK}*{glob.escape(back[back.index('-') :])}"):
+        sizes = re.fullmatch(r"(\d+)(?:x(\d+)x(\d+))?", path.name.removeprefix(front + SIZE_MARK).split("-")[0])
+        if sizes:
+            there = tuple(int(size or 0) for size in sizes.groups())
+            rows.append((sum(abs(a - b) for a, b in zip(here, there, strict=True)), path))
+    return sorted(rows)
 
 
 def _age(best: Best, device: Device) -> str:

@@ -308,15 +308,16 @@ def show_probe(probe: Probe) -> None:
             out.print(f"{s.combine}: {words}; a run took {s.repeated.slowed:.1f}x as long under load")
 
 
-def show_tuned(rows: list[tuple[str, Best]]) -> None:
-    """The stored winners with their evidence."""
+def show_tuned(rows: list[tuple[str, Best]], is_brief: bool = False) -> None:
+    """The stored winners with their evidence; in brief, of those shipped only how many there are."""
     out = console()
     if not rows:
         out.print("nothing is tuned yet: redtune search --op max")
         return
+    listed = [(whose, best) for whose, best in rows if whose != "shipped" or not is_brief]
     headings = ("problem", "arch", "median us", "spread us", "GB/s", "of ceiling", "found", "from")
     table = Table(*headings, title="Tuned")
-    for whose, best in rows:
+    for whose, best in listed:
         share = f"{best.gbps / best.ceiling_gbps:.1%}" if best.ceiling_gbps else "-"
         table.add_row(
             in_brief(best.problem),
@@ -328,11 +329,28 @@ def show_tuned(rows: list[tuple[str, Best]]) -> None:
             best.found[:10],
             whose,
         )
-    out.print(table)
-    for _, best in rows:
+    if listed:
+        out.print(table)
+    for whose, best in listed:
         evidence = f"{best.trials} trials, {best.temperature}, seed {best.seed}"
         if best.baseline_us:
             evidence += f"; {best.baseline} {best.baseline_us:.2f} us"
+        if whose == "shipped" and best.default_us:
+            evidence += f"; the default {best.default_us:.2f} us; commit {best.versions['commit']}"
         out.print(f"{in_brief(best.problem)} on {best.device.name}: {in_words(best.config, best.problem)}")
         out.print(f"  results {as_shown(best)}")
         out.print(f"  {evidence}; {best.device.toolchain}; driver {best.device.driver}")
+    if is_brief:
+        _show_shipped(out, [best for whose, best in rows if whose == "shipped"])
+
+
+def _show_shipped(out: Console, shipped: list[Best]) -> None:
+    """How much comes with redtune, for each device."""
+    for key in dict.fromkeys((best.device.backend, best.device.arch, best.device.name) for best in shipped):
+        here = [b.problem for b in shipped if (b.device.backend, b.device.arch, b.device.name) == key]
+        ops, dtypes = len({problem.op for problem in here}), len({problem.dtype for problem in here})
+        out.print(
+            f"shipped for {key[0]} {key[1]}, measured on {key[2]}: {len(here)} configs, {ops} operators, {dtypes} types"
+        )
+    if shipped:
+        out.print("redtune show --op sum lists those of one operator")

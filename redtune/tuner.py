@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import statistics
 import time
@@ -27,6 +28,7 @@ from redtune.space import Space, make_space
 from redtune.types import Best, Device, Problem, Timing, Trial, Verdict
 
 FINALISTS = 3
+NEIGHBOURS = 4  # stored configs that a search begins with
 ROUNDS = {"gpu": 41, "cpu": 15}
 DEFAULT_TRIALS = {"gpu": 150, "cpu": 40}
 DEFAULT_TIME_LIMIT_S = 45.0
@@ -144,10 +146,11 @@ class Search:
     def _configs(self) -> Iterator[Config]:
         """Configs to measure, until a reason to stop."""
         proposals, given = self.proposals, len(self.proposals.known)
-        neighbours = [found.config for found in store.candidates(self.problem, self.device, self.temperature)]
+        near = store.candidates(self.problem, self.device, self.temperature)
+        neighbours = [found.config for found in itertools.islice(near, NEIGHBOURS)]
         known_shapes = starting_points(self.problem, self.lab.dialect, self.device)
         first = [*self.seeds, self.default, self.found.config, *proposals.once_crashed]
-        queue = deque(proposals.queue([*first, *neighbours[:4], *known_shapes]))
+        queue = deque(proposals.queue([*first, *neighbours, *known_shapes]))
         if self.space.is_within(self.budget):
             queue.extend(c for c in proposals.queue(list(self.space.walk())) if c not in queue)
             self.report.stopped = "every legal config was measured"

@@ -25,6 +25,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What comes with redtune changes with every measurement: a test that is about it says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redtune.store.shipped_path", lambda: tmp_path_factory.getbasetemp() / "nothing shipped")
+        yield
+
+
 @pytest.fixture(scope="session")
 def is_updating(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are rewritten instead of compared."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redtune import store
+from redtune import shipped, store
 from redtune.backends import backend_named
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, Value, help_of, is_read, team_of
@@ -207,8 +207,10 @@ def _winners(problem: Problem, device: Device, temperature: str) -> dict[tuple[i
     """The stored winners of a problem on an architecture by their size class: the user's before those shipped, and
     those of the very device before those of another one of its architecture."""
     rows: dict[tuple[int, int, int], Best] = {}
-    for root in (store.cache_path() / "configs", store.shipped_path()):
-        alike = [best for best in store.entries(root) if _is_for(best, problem, device, temperature)]
+    own = store.entries(store.cache_path() / "configs")
+    shipped_too = shipped.entries(store.shipped_path(), problem.op, problem.dtype, problem.determinism)
+    for there in (own, shipped_too):
+        alike = [best for best in there if _is_for(best, problem, device, temperature)]
         for best in sorted(alike, key=lambda best: best.device.name != device.name):
             rows.setdefault(store.buckets(best.problem), best)
     return rows

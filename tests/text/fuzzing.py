@@ -27,7 +27,7 @@ import yaml
 from hypothesis import strategies as st
 
 import redtune
-from redtune import cli, store
+from redtune import cli, keys, store
 from redtune.arguments import parse_operator
 from redtune.config import KNOBS, Config, choices
 from redtune.custom import check_laws, load_operators
@@ -124,7 +124,7 @@ def quiet(cache: Path) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setenv("REDTUNE_CACHE", str(cache))
-        patch.setattr(store, "WARNED", set())
+        patch.setattr(keys, "WARNED", set())
         said: list[str] = []
         yield said
         said += [str(w.message) for w in caught if issubclass(w.category, UserWarning)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune import store
+from redtune import keys, store
 from redtune.custom import derived
 from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.exporting import folder
@@ -31,7 +31,7 @@ GOLDEN = Path(__file__).parents[1] / "exported"
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "WARNED", set())
+    monkeypatch.setattr(keys, "WARNED", set())
     return tmp_path / "cache"
 
 

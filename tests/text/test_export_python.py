@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import redtune
-from redtune import store
+from redtune import keys, store
 from redtune.config import Config
 from redtune.custom import derived
 from redtune.dtypes import DTYPES
@@ -65,7 +65,7 @@ SAMPLES: dict[str, tuple[list[Problem], list[str], dict[str, Any]]] = {
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(store, "WARNED", set())
+    monkeypatch.setattr(keys, "WARNED", set())
 
 
 @functools.cache

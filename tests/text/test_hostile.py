@@ -253,7 +253,8 @@ STRANGE += [
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("a: &x 1\nb: *x", "an alias"), ("a: 1\na: 2", "'a' is given twice"), ("[" * 2000, "too deeply")]
+    ("text", "said"),
+    [("a: &x 1\nb: *x", "an alias"), ("a: 1\na: 2", "'a' is given twice"), ("[" * 200 + "]" * 200, "too deeply")],
 )
 def test_yaml_that_says_more_than_is_written_is_refused(text: str, said: str) -> None:
     with pytest.raises(NotPlain, match=said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -30,6 +29,7 @@ from redtune.tuner import NothingVerified, Search
 from redtune.types import Best, Problem, Trial, Verdict
 from tests.fakes import NOTES, FakeLab, Outcome
 from tests.text.kernels import Target, problem, target
+from tests.text.shipping import ship
 from tests.text.test_proposals import EXTRAS
 
 # redtune silences Optuna's word on experimental features at import; pytest undoes that for every test.
@@ -115,13 +115,9 @@ def test_the_default_is_measured_first(on: Target) -> None:
 
 def test_then_the_stored_one_then_the_shipped_one(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored, shipped = other_than_default(2)
-    best = stored_best(stored)
-    folder = fresh_cache / "shipped"
-    monkeypatch.setattr(store, "shipped_path", lambda: folder)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(store, "cache_path", lambda: folder.parent)
-        elsewhere.setattr(store, "user_path", lambda p, d, t: folder / store.folder_name(d) / store.file_name(p, t))
-        assert store.save(dataclasses.replace(best, config=shipped))
+    stored_best(stored)
+    monkeypatch.setattr(store, "shipped_path", lambda: fresh_cache / "shipped")
+    ship(fresh_cache / "shipped", MAX, shipped, GPU)
     lab = FakeLab(MAX, GPU.device, equally)
     report = searched(equally, lab=lab)
     assert lab.measured[:3] == [default_on(GPU), stored, shipped]

@@ -23,6 +23,7 @@ from redtune.errors import UsageError
 from redtune.refusals import refusals
 from redtune.types import Best, Trial, Verdict, as_json, from_json
 from tests.text.kernels import Target, config, problem, target
+from tests.text.shipping import ship
 
 GPU = target("cuda")
 CPU = target("opencl")
@@ -69,14 +70,6 @@ def best(on: Target = GPU, c: Config = TUNED, p: Any = MAX, **changes: Any) -> B
         format=store.format_number(),
     )
     return dataclasses.replace(entry, **changes)
-
-
-def put(root: Path, entry: Best) -> Path:
-    """Writes an entry under another root than the user's."""
-    path = root / store.folder_name(entry.device) / store.file_name(entry.problem, entry.temperature)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(as_json(entry)))
-    return path
 
 
 def saved(entry: Best | None = None) -> Path:
@@ -157,17 +150,19 @@ def test_the_order_of_lookup(shipped: Path, fresh_cache: Path) -> None:
     near, other = problem("max", n=1 << 22), target("cuda", "sm_80")
     sources = [
         ("tuned here", saved(best(c=config(block=64)))),
-        ("shipped", put(shipped, best(c=config(block=96)))),
+        ("shipped", here := ship(shipped, MAX, config(block=96), GPU)),
         ("tuned here for about 2^22 elements", saved(best(c=config(block=128), p=near))),
-        ("shipped for about 2^22 elements", put(shipped, best(c=config(block=192), p=near))),
+        ("shipped for about 2^22 elements", here),
         ("tuned on sm_80, the nearest architecture", saved(best(other, config(block=384)))),
-        ("tuned on sm_80, the nearest architecture", put(shipped, best(other, config(block=512)))),
+        ("shipped for sm_80, the nearest architecture", ship(shipped, MAX, config(block=512), other)),
     ]
     for k, (origin, path) in enumerate(sources):
         found = store.lookup(MAX, GPU.dialect, GPU.device)
         assert found.origin == origin
         assert found.config.block == (64, 96, 128, 192, 384, 512)[k]
         path.unlink()
+        if origin == "shipped":
+            ship(shipped, near, config(block=192), GPU)
     last = store.lookup(MAX, GPU.dialect, GPU.device)
     assert (last.config, last.best) == (default_config(MAX, GPU.dialect, GPU.device), None)
     assert "default" in last.origin
