@@ -11,7 +11,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 
-from redtune.backends import Call, Session
+from redtune.backends import Call, Replay, Session
 from redtune.types import Device, Timing
 
 ROTATION = 2  # the rotating inputs together are this many times the last-level cache
@@ -19,6 +19,8 @@ SAMPLES = 11
 MAX_BUFFERS = 64
 SHORTEST_S = 1e-3  # a sample shorter than this would show the step of the event clock
 LONG_S = 5e-4  # a call longer than this is a sample of its own
+SAMPLES_OF_LONG = 64  # so many inputs at most rotate for long calls
+MANY = 1 << 14  # calls in one sample
 HOPELESS = 3.0  # a candidate this many times slower than the best is not worth exact figures
 FEW = 3
 # One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it matters where its code lies. So every
@@ -37,11 +39,23 @@ def copies_for(device: Device, data_bytes: int, is_cold: bool) -> int:
 
 def sampler(session: Session, calls: Sequence[Call]) -> Callable[[], float]:
     """A function that times one sample and gives seconds per call. `calls` do the same work on rotating inputs."""
-    first = session.replay(calls[:1])
+    return turning(lambda turns: session.replay([calls[k] for k in turns]), len(calls))
+
+
+def turning(replay: Callable[[Sequence[int]], Replay], count: int) -> Callable[[], float]:
+    """The same where `replay` prepares the work on some of the `count` inputs."""
+    first = replay([0])
     first.run()
-    once = first.run()
-    if once >= LONG_S:
-        replays = [session.replay([call]) for call in calls]
+    return paced(replay, range(count), first.run())
+
+
+def paced(
+    replay: Callable[[Sequence[int]], Replay], turns: Sequence[int], once_s: float, most: int = MANY
+) -> Callable[[], float]:
+    """A function that times one sample over the inputs `turns`, given what one call takes. Short calls are timed
+    together, all inputs again and again while a sample is short, but no more than `most` calls."""
+    if once_s >= LONG_S:
+        replays = [replay([k]) for k in turns[:SAMPLES_OF_LONG]]
         turn = 0
 
         def one() -> float:
@@ -50,12 +64,12 @@ def sampler(session: Session, calls: Sequence[Call]) -> Callable[[], float]:
             return replays[turn % len(replays)].run()
 
         return one
-    shown = max(once, 1e-7) if is_time(once) else 1e-7  # a clock that shows no time is found out by its samples
-    rounds = max(1, -(-int(SHORTEST_S / shown) // len(calls)))
-    many = [call for _ in range(rounds) for call in calls]
-    replay = session.replay(many)
-    replay.run()
-    return lambda: replay.run() / len(many)
+    shown = max(once_s, 1e-7) if is_time(once_s) else 1e-7  # a clock that shows no time is found out by its samples
+    rounds = max(1, min(-(-int(SHORTEST_S / shown) // len(turns)), most // len(turns)))
+    many = [k for _ in range(rounds) for k in turns]
+    together = replay(many)
+    together.run()
+    return lambda: together.run() / len(many)
 
 
 def measure(session: Session, calls: Sequence[Call], best_us: float | None = None) -> Timing:
@@ -91,11 +105,11 @@ def summary(samples_s: Sequence[float]) -> Timing:
     return Timing(statistics.median(micros), (high - low) / 2, len(micros))
 
 
-def interleave(samplers: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
+def interleave(samplers: Sequence[Callable[[], float]], rounds: int, seed: int = 0) -> list[list[float]]:
     """Samples of several things, taken in turns so that a drift of the machine meets all alike; in another order in
     every round, as what ran before leaves its mark on caches and clocks."""
     rows: list[list[float]] = [[] for _ in samplers]
-    rng = random.Random(len(samplers))
+    rng = random.Random(len(samplers) + 1000 * seed)
     for _ in range(rounds):
         for k in rng.sample(range(len(samplers)), len(samplers)):
             rows[k].append(samplers[k]())

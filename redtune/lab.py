@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from redtune.ahead import BUILD_LIMIT_S, Ahead
 from redtune.backends import BACKENDS, backend_named
-from redtune.clock import is_time, summary
+from redtune.beside import Beside, beside_in
+from redtune.clock import ROTATION, is_time, summary
 from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
+from redtune.plan import read_bytes
 from redtune.process import Under, WorkerDied, WorkerProcess, WorkerTimedOut
 from redtune.readers import reading_kernels
 from redtune.types import Device, Kernel, Problem, Repeated, Resources, Timing, Trial, Verdict, as_json, from_json
@@ -30,7 +33,7 @@ COMPILE_LIMIT_S = 60.0
 TRIAL_LIMIT_S = 20.0
 EXAMINE_LIMIT_S = 300.0  # a checker or a simulator takes its time
 FINALS_LIMIT_S = 120.0
-LIBRARIES_LIMIT_S = 600.0
+BESIDE_LIMIT_S = 600.0
 REPEAT_LIMIT_S = 1800.0
 MAX_COMPILERS = 8
 REPEATS = {"gpu": 200, "cpu": 30}  # runs of one input that label a finalist, idle and as many under load
@@ -62,16 +65,13 @@ class FinalistWrong(RedtuneError):
 @dataclass(frozen=True, slots=True)
 class Finals:
     """Samples in seconds of each finalist, in the same rounds, and what it gave when repeated; the library's, or why it
-    is absent; those of further libraries, with the reasons of absent ones, where they were asked for; and those of the
-    kernels that only read, where the ceiling was measured before."""
+    is absent; and those of the kernels that only read, where the ceiling was measured before."""
 
     samples: tuple[tuple[float, ...], ...]
     repeats: tuple[Repeated, ...]
     baseline: str
     baseline_samples: tuple[float, ...]
     baseline_absent: str
-    libraries: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    absent: tuple[tuple[str, str], ...] = ()
     readers: tuple[tuple[float, ...], ...] = ()
 
     def ceiling(self) -> Timing | None:
@@ -137,6 +137,9 @@ class Lab:
         for compiler in self._all_compilers:
             self._compilers.put(compiler)
         self._pool = ThreadPoolExecutor(self.jobs)
+        self.ahead = Ahead(self.compile_ahead, backend_named(device.backend), device.arch)
+        self.patience_s = BUILD_LIMIT_S  # how long a contest waits for a library that is being compiled
+        self._fastest_readers: dict[int, list[Compiled]] = {}  # by data size
         self._worker = WorkerProcess(under)
         self._readers: list[Compiled] = []  # the fastest kernels that only read, once the ceiling was measured
         self._open_in = self._inputs_in = 0  # the generation of the measuring worker that holds device and inputs
@@ -150,6 +153,7 @@ class Lab:
     def close(self) -> None:
         """Ends every process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.ahead.close()
         for worker in (*self._all_compilers, self._worker):
             worker.retire()
 
@@ -225,16 +229,15 @@ class Lab:
         except WorkerDied as died:
             return Trial(kernel.config, kernel.digest, Verdict.CRASHED, note=str(died))
 
-    def finals(self, finalists: Sequence[Compiled], rounds: int, with_libraries: bool = False) -> Finals:
+    def finals(self, finalists: Sequence[Compiled], rounds: int) -> Finals:
         """Times the finalists and the library at hand in turns, in a fresh process."""
         self._worker.kill()  # nothing of what came before can lean on these measurements
         worker = tried_again(self._furnished)
         said = worker.read(
             "finals",
-            LIBRARIES_LIMIT_S if with_libraries else FINALS_LIMIT_S,
+            FINALS_LIMIT_S,
             "timed",
             _finals_in,
-            with_libraries=with_libraries,
             kernels=[compiled.as_job() for compiled in finalists],
             rounds=rounds,
             repeats=REPEATS[self.device.kind],
@@ -246,6 +249,44 @@ class Lab:
             worker.kill()
             raise WorkerDied(f"the worker timed {len(said.samples)} finalists of {len(finalists)}")
         return said
+
+    def beside(
+        self, problem: Problem, compiled: Sequence[Compiled], rounds: int, *, with_libraries: bool, seed: int = 0
+    ) -> Beside:
+        """Times compiled kernels of a problem in turns with kernels that only read, and with every library there is if
+        they are asked for, on random data. What all of them give is compared, and nothing is judged. Raises WorkerDied
+        or WorkerTimedOut; the next call starts a new process."""
+        size = read_bytes(problem)
+        library = self.ahead.library_or_reason(problem, self.patience_s) if with_libraries else ""
+        readers = self._fastest_readers.get(size) or self._readers_of(size)
+        flush = self._readers_of(ROTATION * self.device.cache_bytes)[:1] if self.is_cold else []
+        job = {
+            "problem": as_json(problem),
+            "kernels": [one.as_job() for one in compiled],
+            "readers": [one.as_job() for one in readers],
+            "flush": [one.as_job() for one in flush],
+            "with_libraries": with_libraries,
+            "library": str(library),
+            "library_absent": isinstance(library, str),
+        }
+        found, fastest = tried_again(self._opened).read(
+            "beside", BESIDE_LIMIT_S, "timed", beside_in, rounds=rounds, seed=seed, is_cold=self.is_cold, **job
+        )
+        if len(found.samples) != len(compiled):
+            self._worker.kill()
+            raise WorkerDied(f"the worker timed {len(found.samples)} kernels of {len(compiled)}")
+        self._fastest_readers[size] = [one for one in readers if one.kernel.digest in fastest]
+        return found
+
+    def _readers_of(self, data_bytes: int) -> list[Compiled]:
+        """Every kernel that only reads so many bytes. They read whole words; of fewer bytes than one there is none."""
+        if data_bytes < 4:
+            return []
+        kernels = list(reading_kernels(self.device, self.dialect, data_bytes))
+        for kernel in kernels:
+            self.ahead.kernel(kernel)
+        compiled = [self.ahead.compiled(kernel) for kernel in kernels]
+        return [one for one in compiled if one.binary is not None]
 
     def repeat(self, compiled: Compiled, repeats: int) -> Repeated:
         """What one input of full size gives over and over, idle and under load."""
@@ -350,7 +391,5 @@ def _finals_in(said: dict[str, Any]) -> Finals | FinalistWrong:
         baseline=baseline,
         baseline_samples=baseline_samples,
         baseline_absent=absent.pop("baseline", ""),
-        libraries=tuple(groups["library"]),
-        absent=tuple(absent.items()),
         readers=tuple(samples for _, samples in groups["reader"]),
     )

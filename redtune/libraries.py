@@ -5,39 +5,23 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from redtune.backends import Call
-from redtune.clock import sampler
+from redtune import cub
+from redtune.backends import Call, Inputs, Rival
+from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing
 from redtune.operators import operator_of, result_of
 from redtune.plan import read_bytes
-from redtune.spellings import shape_of, torch_call
+from redtune.spellings import in_types, numpy_call, running_type, shape_of, torch_call
 from redtune.types import Problem
 
-NVCC_LIMIT_S = 300
-# What CUB calls the reductions it has. Its index reductions return a pair that is not measured here.
-CUB_CALLS = {"sum": "Sum", "max": "Max", "min": "Min"}
-CUB_TYPES = {
-    "float16": "__half",
-    "bfloat16": "__nv_bfloat16",
-    "float32": "float",
-    "float64": "double",
-    "bool": "bool",
-    "int8": "signed char",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "uint8": "unsigned char",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-}
+if TYPE_CHECKING:
+    import numpy as np
+
+Pieces = Sequence[tuple[int, int]]  # (first, count) of results
 
 
 def as_call(work: Callable[[Any], None], *keeps: Any) -> Call:
@@ -49,32 +33,41 @@ def as_call(work: Callable[[Any], None], *keeps: Any) -> Call:
     return Call(((launch, (), (), ()),), keeps)
 
 
-def cuda_libraries(
-    session: Any, problem: Problem, data: Sequence[Any], arch: str
-) -> Iterator[tuple[str, Callable[[], float] | str]]:
-    """(name, sampler) of each library, or (name, reason) where it is absent."""
-    for name, make in (("CUB", functools.partial(_cub, arch=arch)), ("torch", _torch)):
+def cuda_rivals(
+    session: Any, problem: Problem, data: Inputs, compiled: Path | str
+) -> Iterator[Rival | tuple[str, str]]:
+    """CUB, torch and cupy; or the name of one with the reason why it is absent. What cupy frees others may get, so it
+    comes last."""
+    makers: dict[str, Callable[[], Rival]] = {
+        "CUB": lambda: cub_rival(session, problem, data, compiled),
+        "torch": lambda: torch_rival(session, problem, data),
+        "cupy": lambda: cupy_rival(session, problem, data),
+    }
+    for name, make in makers.items():
         try:
-            version, calls = make(session, problem, data)
+            yield make()
         except (BackendMissing, ImportError) as error:
             yield name, str(error)
-            continue
-        yield f"{name} {version}", sampler(session, calls)
 
 
-def _cub(session: Any, problem: Problem, data: Sequence[Any], arch: str) -> tuple[str, list[Call]]:
-    if problem.op not in CUB_CALLS or problem.layout != "flat" or problem.dtype not in CUB_TYPES:
-        raise BackendMissing(f"CUB's {problem.op} of {problem.layout} {problem.dtype} is not measured")
-    library = ctypes.CDLL(str(_compiled_cub(problem, arch)))
-    size = ctypes.c_size_t(0)
-    out = session.cupy.zeros(2, "uint64")
+def cub_rival(session: Any, problem: Problem, data: Inputs, compiled: Path | str) -> Rival:
+    """CUB from its compiled library."""
+    import numpy as np
+
+    if isinstance(compiled, str):
+        raise BackendMissing(compiled)
+    library = ctypes.CDLL(str(compiled))
+    result = dtype_named(result_of(problem))
+    scratch_bytes = ctypes.c_size_t(0)
+    out = session.empty(max(16, problem.results * 16))  # of an index reduction: pairs
 
     def reduce(scratch: int, array: Any, stream: Any) -> None:
         code = library.cub_reduce(
             ctypes.c_void_p(scratch),
-            ctypes.byref(size),
+            ctypes.byref(scratch_bytes),
             ctypes.c_void_p(int(array.ptr)),
-            ctypes.c_void_p(int(out.data.ptr)),
+            ctypes.c_void_p(int(out.ptr)),
+            ctypes.c_longlong(problem.results),
             ctypes.c_longlong(problem.n),
             ctypes.c_void_p(stream.ptr),
         )
@@ -82,35 +75,30 @@ def _cub(session: Any, problem: Problem, data: Sequence[Any], arch: str) -> tupl
             raise BackendMissing(f"CUB returned the CUDA error {code}")
 
     reduce(0, data[0], session.stream)
-    scratch = session.cupy.cuda.alloc(max(1, size.value))
-    calls = [as_call(functools.partial(reduce, int(scratch.ptr), array), scratch, out) for array in data]
-    return f"to {_result(problem)}", calls
+    scratch = session.empty(max(1, scratch_bytes.value))
+
+    def call(k: int) -> Call:
+        return as_call(functools.partial(reduce, int(scratch.ptr), data[k]), scratch, out)
+
+    def results(pieces: Pieces) -> tuple[str, np.ndarray[Any, Any]]:
+        session.run(call(0))
+        layout = cub.result_layout(problem, result.storage())
+        rows = [session.download(out + first * layout.itemsize, np.empty(count, layout)) for first, count in pieces]
+        found = np.concatenate(rows)
+        return result.name, result.decode(np.ascontiguousarray(found["index"] if layout.names else found))
+
+    version = library.cub_version()
+    return Rival(
+        name=f"CUB {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}",
+        types=in_types(cub.running_type(problem), result.name),
+        results=results,
+        replay=lambda turns: session.replay([call(k) for k in turns]),
+    )
 
 
-def _result(problem: Problem) -> str:
-    return result_of(problem)
+def torch_rival(session: Any, problem: Problem, data: Inputs) -> Rival:
+    """PyTorch on the session's stream."""
 
-
-def _compiled_cub(problem: Problem, arch: str) -> Path:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise BackendMissing("CUB needs nvcc on PATH")
-    library = Path(tempfile.mkdtemp(prefix="redtune-cub-")) / "libcub_reference.so"
-    source = Path(__file__).with_name("cub_reference.cu")
-    defines = [f"-DELEMENT={CUB_TYPES[problem.dtype]}", f"-DRESULT={CUB_TYPES[_result(problem)]}"]
-    target = f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
-    command = [nvcc, "-std=c++17", "-O3", target, "-Xcompiler", "-fPIC", "-shared", *defines]
-    command += [f"-DCALL={CUB_CALLS[problem.op]}", "-o", str(library), str(source)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NVCC_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise BackendMissing(f"nvcc took longer than {NVCC_LIMIT_S} s over CUB") from None
-    if done.returncode:
-        raise BackendMissing(f"CUB did not compile: {done.stderr.strip().splitlines()[-1][:200]}")
-    return library
-
-
-def _torch(session: Any, problem: Problem, data: Sequence[Any]) -> tuple[str, list[Call]]:
     torch = importlib.import_module("torch")
     dtype = getattr(torch, problem.dtype, None)
     if dtype is None:
@@ -118,18 +106,79 @@ def _torch(session: Any, problem: Problem, data: Sequence[Any]) -> tuple[str, li
     reduce, inputs = torch_call(torch, problem), operator_of(problem).inputs
     stream = torch.cuda.ExternalStream(session.stream.ptr)
 
-    def tensor(buffer: Any) -> Any:
-        raw = session.cupy.ndarray((read_bytes(problem),), "uint8", memptr=buffer)
+    def tensor(k: int) -> Any:
+        raw = session.cupy.ndarray((read_bytes(problem),), "uint8", memptr=data[k])
         return torch.as_tensor(raw, device="cuda").view(dtype).view(inputs, *shape_of(problem))
 
-    def work(array: Any, _: Any) -> None:
+    def work(array: Any, _: Any = None) -> Any:
         with torch.cuda.stream(stream):
-            reduce(*array)
+            return reduce(*array)
 
-    tensors = [tensor(buffer) for buffer in data]
+    def call(k: int) -> Call:
+        array = tensor(k)
+        return as_call(functools.partial(work, array), array)
+
     try:
-        work(tensors[0], None)
+        first = work(tensor(0))
     except (RuntimeError, TypeError, ValueError) as error:
         raise BackendMissing(f"torch's {problem.op} of {problem.dtype} fails: {str(error).splitlines()[0]}") from error
+    kind = str(first.dtype).removeprefix("torch.")
+
+    def results(pieces: Pieces) -> tuple[str, np.ndarray[Any, Any]]:
+        with torch.cuda.stream(stream):
+            found = torch.cat([first.reshape(-1)[at : at + count] for at, count in pieces])
+            host = (found.to(torch.float32) if kind == "bfloat16" else found).cpu().numpy()
+        return kind, host
+
     session.stream.synchronize()
-    return str(torch.__version__), [as_call(functools.partial(work, array), array) for array in tensors]
+    return Rival(
+        name=f"torch {torch.__version__}",
+        types=in_types(running_type("torch", problem), kind),
+        results=results,
+        replay=lambda turns: session.replay([call(k) for k in turns]),
+    )
+
+
+def cupy_rival(session: Any, problem: Problem, data: Inputs | Sequence[Any]) -> Rival:
+    """CuPy on the session's stream."""
+    import numpy as np
+
+    cupy = session.cupy
+    if problem.dtype == "bfloat16":
+        raise BackendMissing("cupy has no bfloat16")
+    library, shape = numpy_call(cupy, problem), (operator_of(problem).inputs, *shape_of(problem))
+
+    def arrays(k: int) -> tuple[Any, ...]:
+        return tuple(cupy.ndarray(shape, problem.dtype, memptr=data[k]))
+
+    def work(given: tuple[Any, ...], _: Any = None) -> Any:
+        return library(*given)
+
+    def call(k: int) -> Call:
+        given = arrays(k)
+        return as_call(functools.partial(work, given), given)
+
+    with session.stream:
+        try:
+            found = cupy.asarray(work(arrays(0))).reshape(-1)
+        except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+            raise BackendMissing(f"cupy's {problem.op} of {problem.dtype} fails: {error}") from error
+
+    def results(pieces: Pieces) -> tuple[str, np.ndarray[Any, Any]]:
+        with session.stream:
+            host = [found[first : first + count].get(stream=session.stream) for first, count in pieces]
+        session.stream.synchronize()
+        return found.dtype.name, np.concatenate(host)
+
+    def replay(turns: Sequence[int]) -> Any:
+        try:
+            return session.replay([call(k) for k in turns])
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise BackendMissing(f"cupy's {problem.op} cannot be replayed in a graph: {error}") from error
+
+    return Rival(
+        name=f"cupy {cupy.__version__}",
+        types=in_types(running_type("cupy", problem), found.dtype.name),
+        results=results,
+        replay=replay,
+    )

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redtune.dtypes import DTYPES
 from redtune.errors import BackendMissing
+from redtune.operators import operator_of
 from redtune.types import Problem
 
 Call = Callable[..., Any]  # of one array, or two
@@ -36,7 +38,7 @@ def numpy_call(module: Any, problem: Problem) -> Call:
     """The reduction in NumPy's or CuPy's words. Raises BackendMissing where it has none."""
     op, axis = problem.op, axis_of(problem)
     composite: dict[str, Call] = {
-        "sumsq": lambda x: module.square(x).sum(axis=axis),
+        "sumsq": lambda x: _squares(module, x, problem).sum(axis=axis),
         "dot": module.dot if problem.layout == "flat" else lambda x, y: (x * y).sum(axis=axis),
         "logsumexp": lambda x: _logsumexp(module, x, axis),
     }
@@ -51,6 +53,28 @@ def numpy_call(module: Any, problem: Problem) -> Call:
     if op in composite:
         return composite[op]
     raise BackendMissing(f"{module.__name__} has no {op}")
+
+
+def _squares(module: Any, x: Any, problem: Problem) -> Any:
+    # Of integers in the type of their sum: squares of a narrow one would wrap around before they are added.
+    return module.square(x) if x.dtype.kind == "f" else module.square(x, dtype=problem.accumulate)
+
+
+def running_type(library: str, problem: Problem) -> str:
+    """What a library adds up or multiplies in, as it documents it; empty where it does neither, or does not say."""
+    if operator_of(problem).accumulates == "register":
+        return ""
+    dtype = DTYPES[problem.dtype]
+    if dtype.kind == "float" and dtype.bytes < 4:
+        return dtype.register if library == "torch" else ""
+    if dtype.kind == "float":
+        return dtype.name
+    return "int64" if library == "torch" and operator_of(problem).accumulates == "sum" else problem.accumulate
+
+
+def in_types(running: str, result: str) -> str:
+    """What is accumulated in, where that is known, and what results are."""
+    return f"in {running}, to {result}" if running else f"to {result}"
 
 
 def _logsumexp(module: Any, x: Any, axis: int) -> Any:

@@ -26,6 +26,7 @@ from redtune.plan import entry_names
 from redtune.types import Device, Kernel, Problem, Trial, Verdict, as_json, from_json
 
 if TYPE_CHECKING:
+    from redtune.contest import Grounds
     from redtune.judge import Bench, Judge
 
 PARENT_VARIABLE = "REDTUNE_PARENT"  # the process that started this one
@@ -60,6 +61,7 @@ class Station:
         self._opened: Opened | None = None
         self._inputs: Inputs | None = None
         self._held: list[Any] = []  # buffers of examinations
+        self._grounds: Grounds | None = None  # of contests
         self._contested: tuple[Problem, int, Any] | None = None  # the last input that was repeated
 
     @property
@@ -205,11 +207,38 @@ class Station:
         """The main launch alone, over each of the buffers: the kernel reads them and its blocks never meet."""
         import numpy as np
 
+        from redtune.contest import reading_call
+
         session, (kernel, program) = self.opened.session, self._load(item)
         scratch = session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
-        values = {"data_first": 0, "n": kernel.problem.n, "partials": scratch, "out": scratch}
-        main = [launch for launch in kernel.launches if "data" in launch.args]
-        return [session.bind(program, main, values | {"data": data}) for data in buffers]
+        return [reading_call(session, kernel, program, scratch, data) for data in buffers]
+
+    def beside(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Times kernels, libraries and readers side by side on random data, and compares what they give."""
+        from redtune.contest import Contest, Grounds, hold, pool_bytes
+        from redtune.plan import read_bytes
+        from redtune.pool import Slices
+
+        opened, problem = self.opened, from_json(Problem, job["problem"])
+        grounds = self._grounds = self._grounds or Grounds()
+        size = pool_bytes(problem, opened.device, job["is_cold"])
+        pool = grounds.pool(opened.session, opened.device, problem.dtype, size, job["seed"])
+        data = Slices(pool, read_bytes(problem))
+        contest = Contest(opened.session, opened.device, opened.backend.dialect, problem, data, job["is_cold"])
+        if contest.is_flushed and grounds.flush is None:
+            calls = [call for item in job["flush"] for call in self._reads(item, [self._other(item)])]
+            grounds.flush = opened.session.replay(calls)
+        kernels, readers = ([self._load(item) for item in job[name]] for name in ("kernels", "readers"))
+        library: Path | str = job["library"] if job["library_absent"] else Path(job["library"])
+        rivals = opened.session.rivals(problem, data, library) if job["with_libraries"] else ()
+        flush = grounds.flush.run if grounds.flush else lambda: 0.0
+        return hold(contest, kernels, readers, rivals, job["rounds"], flush)
+
+    def _other(self, item: dict[str, Any]) -> Any:
+        """A buffer of as many bytes as a reading kernel reads."""
+        import numpy as np
+
+        return self.opened.session.upload(np.zeros(from_json(Kernel, item["kernel"]).problem.n, np.int32))
 
     def copy(self, job: dict[str, Any]) -> dict[str, Any]:
         """Times copies from device memory to device memory."""
@@ -226,7 +255,7 @@ class Station:
         return {"timing": as_json(summary(samples[count:]))}  # the first time round warms up
 
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Judges the finalists again and repeats them, then times them, the libraries and the readers in turns."""
+        """Judges the finalists again and repeats them, then times them, the library and the readers in turns."""
         from redtune.answers import Wrong
         from redtune.clock import LOADS, interleave, sampler, shuffled
         from redtune.judge import share_scratch
@@ -254,11 +283,6 @@ class Station:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))
         except RedtuneError as error:
             absent.append(("baseline", str(error)))
-        for name, found in session.libraries(made.problem, made.data) if job["with_libraries"] else ():
-            if isinstance(found, str):
-                absent.append((name, found))
-            else:
-                entries.append(("library", name, found))
         for item in job["readers"]:
             entries.append(("reader", item["kernel"]["digest"], sampler(session, self._reads(item, made.data))))
         rows = interleave([sample for _, _, sample in entries], job["rounds"])

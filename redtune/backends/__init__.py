@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from redtune.dtypes import unknown
@@ -38,6 +39,26 @@ class Replay(Protocol):
         ...
 
 
+class Inputs(Protocol):
+    """The inputs of a problem: the k-th as a buffer, and as bytes on the host where the device shares its memory."""
+
+    def __getitem__(self, k: int) -> Any: ...
+
+    def host(self, k: int) -> np.ndarray[Any, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A library's way to do a reduction. `types` says what it accumulates in and gives. `results` reduces the first
+    input and gives the dtype and the (first, count) pieces of its results one after the other; `replay` prepares the
+    reductions of some of the inputs to be timed together."""
+
+    name: str
+    types: str
+    results: Callable[[Sequence[tuple[int, int]]], tuple[str, np.ndarray[Any, Any]]]
+    replay: Callable[[Sequence[int]], Replay]
+
+
 class Session(Protocol):
     """One open device."""
 
@@ -55,6 +76,10 @@ class Session(Protocol):
 
     def empty(self, size: int) -> Any:
         """A buffer of exactly so many bytes, which nobody has written yet."""
+        ...
+
+    def part(self, buffer: Any, first: int, size: int) -> Any:
+        """`size` bytes of a buffer from byte `first` on, a multiple of 512, as a buffer."""
         ...
 
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
@@ -97,9 +122,9 @@ class Session(Protocol):
         Raises BackendMissing with the reason when there is none."""
         ...
 
-    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
-        """Further libraries, slower to make ready: a name with a function that times one sample, or with the reason
-        why it is absent."""
+    def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
+        """The libraries at hand for a problem, or the name of one with the reason why it is absent. `compiled` is what
+        `Backend.build_library` made, or why it did not."""
         ...
 
 
@@ -122,6 +147,11 @@ class Backend(Protocol):
 
     def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
         """Instructions by which lanes and waves meet, in the compiled text; empty where it cannot be read."""
+        ...
+
+    def build_library(self, problem: Problem, arch: str) -> Path:
+        """The library that has to be compiled before it can be measured beside a problem's kernels, compiled and kept.
+        It takes seconds. Raises BackendMissing with the reason where there is none."""
         ...
 
     def open(self, device: Device) -> Session:

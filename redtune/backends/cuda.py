@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redtune.backends import Call, Replay
-from redtune.clock import sampler
+from redtune import cub
+from redtune.backends import Call, Inputs, Replay, Rival
+from redtune.clock import turning
 from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
-from redtune.libraries import as_call, cuda_libraries
+from redtune.libraries import cuda_rivals, cupy_rival
 from redtune.load import TOGETHER, kept_busy
-from redtune.operators import Operator, field_type, operator_of
+from redtune.operators import Operator, field_type
 from redtune.plan import is_split
-from redtune.spellings import numpy_call, shape_of
 from redtune.types import Device, Kernel, Launch, Problem, Resources
 
 if TYPE_CHECKING:
@@ -228,6 +227,9 @@ class Backend:
         text = compile_ptx(kernel, device).decode()
         return {name: len(re.findall(pattern, text)) for name, pattern in _MEETINGS.items()}
 
+    def build_library(self, problem: Problem, arch: str) -> Path:
+        return cub.build(problem, arch)
+
     def open(self, device: Device) -> CudaSession:
         return CudaSession(import_cupy(), device)
 
@@ -347,28 +349,14 @@ class CudaSession:
         end.synchronize()
         return float(self.cupy.cuda.get_elapsed_time(start, end)) * 1e-3
 
+    def part(self, buffer: Any, first: int, size: int) -> Any:
+        return buffer + first
+
     def baseline(
         self, problem: Problem, data: Sequence[Any], hosts: Sequence[np.ndarray[Any, Any]]
     ) -> tuple[str, Callable[[], float]]:
-        if problem.dtype == "bfloat16":
-            raise BackendMissing("cupy has no bfloat16")
-        library, shape = numpy_call(self.cupy, problem), shape_of(problem)
-        inputs = operator_of(problem).inputs
-        whole = [self.cupy.ndarray((inputs, *shape), problem.dtype, memptr=buffer) for buffer in data]
+        rival = cupy_rival(self, problem, data)
+        return rival.name, turning(rival.replay, len(data))
 
-        def reduce(arrays: Any, _: Any) -> None:
-            library(*arrays)
-
-        with self.stream:
-            try:
-                library(*whole[0])
-            except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
-                raise BackendMissing(f"cupy's {problem.op} of {problem.dtype} fails: {error}") from error
-        calls = [as_call(functools.partial(reduce, tuple(arrays)), arrays) for arrays in whole]
-        try:
-            return f"cupy {self.cupy.__version__}", sampler(self, calls)
-        except self.cupy.cuda.runtime.CUDARuntimeError as error:
-            raise BackendMissing(f"cupy's {problem.op} cannot be replayed in a graph: {error}") from error
-
-    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
-        return cuda_libraries(self, problem, data, self.arch)
+    def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
+        return cuda_rivals(self, problem, data, compiled)

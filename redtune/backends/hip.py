@@ -6,14 +6,16 @@ The verbs are the CUDA backend's: CuPy speaks both. With no AMD GPU, `redtune.am
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from redtune.backends import Call, Replay, cuda
+from redtune.backends import Call, Inputs, Replay, Rival, cuda
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, UsageError
 from redtune.lanes import Move, moves_of
+from redtune.libraries import cupy_rival
 from redtune.operators import Operator
 from redtune.types import Device, Kernel, Problem
 
@@ -91,8 +93,12 @@ class HipSession(cuda.CudaSession):
     def replay(self, calls: Sequence[Call]) -> Replay:
         return StreamReplay(self.cupy, self.stream, calls)
 
-    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
+    def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
         yield "rocPRIM", "it is not measured yet"
+        try:
+            yield cupy_rival(self, problem, data)
+        except BackendMissing as error:
+            yield "cupy", str(error)
 
 
 class Backend(cuda.Backend):
@@ -162,6 +168,9 @@ class Backend(cuda.Backend):
 
     def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
         return {}
+
+    def build_library(self, problem: Problem, arch: str) -> Path:
+        raise BackendMissing("rocPRIM is not measured yet")
 
     def open(self, device: Device) -> HipSession:
         return HipSession(cuda.import_cupy(), device)

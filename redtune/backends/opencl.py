@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import os
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redtune.backends import Call
+from redtune.backends import Call, Inputs, Rival
+from redtune.clock import turning
 from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.load import TOGETHER, kept_busy
-from redtune.operators import Operator, operator_of
-from redtune.spellings import numpy_call, shape_of
+from redtune.numpies import numpy_rival
+from redtune.operators import Operator
 from redtune.types import Device, Kernel, Launch, Problem, Resources
 
 if TYPE_CHECKING:
@@ -278,6 +277,9 @@ class Backend:
     def counts(self, kernel: Kernel, device: Device) -> dict[str, int]:
         return {}
 
+    def build_library(self, problem: Problem, arch: str) -> Path:
+        raise BackendMissing("no library for OpenCL has to be compiled")
+
     def open(self, device: Device) -> OpenclSession:
         cl, found = self.found()
         return OpenclSession(cl, found[device.index], device.kind == "cpu")
@@ -339,6 +341,9 @@ class OpenclSession:
     def array(self, host: np.ndarray[Any, Any]) -> Any:
         return host
 
+    def part(self, buffer: Any, first: int, size: int) -> Any:
+        return buffer.get_sub_region(first, max(1, size))
+
     def write(self, buffer: Any, host: np.ndarray[Any, Any]) -> None:
         self.cl.enqueue_copy(self.queue, buffer, host, is_blocking=True)
 
@@ -397,23 +402,16 @@ class OpenclSession:
     def baseline(
         self, problem: Problem, data: Sequence[Any], hosts: Sequence[np.ndarray[Any, Any]]
     ) -> tuple[str, Callable[[], float]]:
-        import numpy as np
+        rival = self._numpy(problem, lambda k: hosts[k])
+        return rival.name, turning(rival.replay, len(hosts))
 
+    def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
+        try:
+            yield self._numpy(problem, data.host)
+        except BackendMissing as error:
+            yield "numpy", str(error)
+
+    def _numpy(self, problem: Problem, host: Callable[[int], np.ndarray[Any, Any]]) -> Rival:
         if not self.shares_memory:
             raise BackendMissing("no library for OpenCL devices other than CPUs is at hand")
-        if problem.dtype == "bfloat16":
-            raise BackendMissing("numpy has no bfloat16")
-        library, shape = numpy_call(np, problem), (operator_of(problem).inputs, *shape_of(problem))
-        turn = itertools.cycle(hosts)
-
-        def sample() -> float:
-            arrays = next(turn).reshape(shape)
-            start = time.perf_counter()
-            with np.errstate(all="ignore"):
-                library(*arrays)
-            return time.perf_counter() - start
-
-        return f"numpy {np.__version__}", sample
-
-    def libraries(self, problem: Problem, data: Sequence[Any]) -> Iterator[tuple[str, Callable[[], float] | str]]:
-        yield from ()
+        return numpy_rival(problem, host)
