@@ -15,7 +15,7 @@ from redtune.problems import asked_axes, make_problem, shaped_problem
 from redtune.types import Best, Device, Problem
 
 if TYPE_CHECKING:
-    from redtune.bench import Comparison
+    from redtune.sidebyside import Comparison
     from redtune.comparing import Compared
     from redtune.dialect import Dialect
     from redtune.limits import Limited
@@ -256,7 +256,7 @@ def bench(
     cold: bool = True,
 ) -> Comparison:
     """Times the stored winner, the default and every library that is there, in turns in one run. Tunes nothing."""
-    from redtune.bench import compare_libraries
+    from redtune.sidebyside import compare_libraries
     from redtune.lab import find_device
 
     problem = wanted_problem(op, dtype, n, shape, axis)

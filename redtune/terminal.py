@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from redtune.bench import Comparison
+from redtune.sidebyside import Comparison
 from redtune.config import KNOBS, Config, is_read
 from redtune.errors import RedtuneError
 from redtune.outcome import Progress as Step

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from redtune import api, store
-from redtune.bench import compare_libraries
+from redtune.sidebyside import compare_libraries
 from redtune.config import Config
 from redtune.defaults import default_config, starting_points
 from redtune.errors import BackendMissing, CompileError, RedtuneError
