@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,14 +39,18 @@ IDLE_COMBINE = {"combine": "two_pass", "second_block": default_of("second_block"
 
 def refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> list[str]:
     """Every reason against the config, in sentences; empty when it can run."""
-    own = list(own_refusals(config))
-    return own or list(_refusals(config, problem, dialect, device))
+    return list(_own_refusals(config)) or list(_refusals(config, problem, dialect, device))
 
 
 def is_legal(config: Config, problem: Problem, dialect: Dialect, device: Device) -> bool:
     """Whether nothing is against the config; it stops at the first reason, where `refusals` gives all."""
-    reasons = itertools.chain(own_refusals(config), _refusals(config, problem, dialect, device))
-    return next(reasons, None) is None
+    return not _own_refusals(config) and next(_refusals(config, problem, dialect, device), None) is None
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _own_refusals(config: Config) -> tuple[str, ...]:
+    """Kept, as whoever draws or walks asks the same of many problems."""
+    return tuple(own_refusals(config))
 
 
 def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> Iterator[str]:
@@ -141,6 +144,14 @@ _SHARING: list[dict[str, Any]] = [
 ]
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def _changed(base: Config, changes: tuple[tuple[str, Value], ...]) -> Config | None:
+    """A config with some knobs changed, or None where one of them has no effect then. Kept, as the spaces of many
+    problems begin at the same config."""
+    config = settled(replace(base, **dict[str, Any](changes)))
+    return config if all(getattr(config, name) == value for name, value in changes) else None
+
+
 def admitted_choices(
     problem: Problem, dialect: Dialect, device: Device, fixed: Mapping[str, Value], start: Config
 ) -> dict[str, tuple[Value, ...]]:
@@ -149,11 +160,13 @@ def admitted_choices(
     free = [name for name in KNOBS if name not in fixed]
     singles = [(name, value) for name in free for value in choices(name)]
     can_run = functools.cache(lambda config: is_legal(config, problem, dialect, device))
+    held = tuple(fixed.items())
 
-    def legal(base: Config, changes: dict[str, Any]) -> Config | None:
-        config = settled(replace(base, **changes))
-        kept = all(getattr(config, name) == value for name, value in (dict(fixed) | changes).items())
-        return config if kept and can_run(config) else None
+    def legal(base: Config, *changes: tuple[str, Value]) -> Config | None:
+        config = _changed(base, changes)
+        if config is None or any(getattr(config, name) != value for name, value in held):
+            return None
+        return config if can_run(config) else None
 
     ways = [{}] if problem.layout == "flat" else _SHARING
     starts = [replace(start, **(way | dict[str, Any](fixed))) for way in ways]
@@ -163,8 +176,14 @@ def admitted_choices(
             if (name, value) in found:
                 continue
             # Pairs are many, and most choices that are left by then no config can have: so from the first few alone.
-            pairs = ({name: value, other: change} for other, change in singles if k < len(ways) and other != name)
-            config = next(filter(None, (legal(base, changes) for changes in ({name: value}, *pairs))), None)
+            pairs = (
+                (other, change)
+                for other, change in singles
+                if k < len(ways) and other != name and change != getattr(base, other)
+            )
+            config = legal(base, (name, value)) or next(
+                filter(None, (legal(base, (name, value), pair) for pair in pairs)), None
+            )
             if config is not None:
                 found |= {(each, getattr(config, each)) for each in free}
                 starts.append(config)

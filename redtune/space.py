@@ -20,6 +20,7 @@ from redtune.types import Device, Problem
 COUNTED = 200_000
 # Draws before a space counts as empty of legal configs; an unconstrained space accepts about one in three.
 DRAWS = 20_000
+ALWAYS_READ = {name for name, field in KNOBS.items() if field.metadata["when"] is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Space:
         for _ in range(DRAWS):
             values: dict[str, Value] = {}
             for name in KNOBS:
-                so_far = Config(**values)  # type: ignore[arg-type]
-                is_free = name in self.fixed or is_read(name, so_far)
+                is_free = name in self.fixed or name in ALWAYS_READ
+                is_free = is_free or is_read(name, Config(**values))  # type: ignore[arg-type]
                 values[name] = rng.choice(self.admitted[name]) if is_free else default_of(name)
             config = Config(**values)  # type: ignore[arg-type]
             if self.allows(config):

@@ -108,7 +108,7 @@ class Sample:
     def __init__(self, space: Space, seed: str, cost: Callable[[Config], float]) -> None:
         self.space, self.cost, self.rng = space, cost, random.Random(seed)
         self.chosen: list[Config] = []
-        self.pool: dict[Config, frozenset[Any]] = {}
+        self.pool: dict[Config, tuple[frozenset[Any], float]] = {}  # what a config shows, and its cost
         self.seen: set[Any] = set()
         self.draws_left = 20 * DRAWN
 
@@ -122,12 +122,12 @@ class Sample:
         while len(self.pool) < DRAWN // 2 and self.draws_left:
             self.draws_left -= 1
             config = self.space.draw(self.rng)
-            if config is not None and config not in self.chosen:
-                self.pool.setdefault(config, features(config))
+            if config is not None and config not in self.chosen and config not in self.pool:
+                self.pool[config] = features(config), self.cost(config)
         if not self.pool:
             return False
-        best = max(self.pool, key=lambda c: (1 + len(self.pool[c] - self.seen)) / self.cost(c))
-        self.seen |= self.pool.pop(best)
+        best = max(self.pool, key=lambda c: (1 + len(self.pool[c][0] - self.seen)) / self.pool[c][1])
+        self.seen |= self.pool.pop(best)[0]
         self.chosen.append(best)
         return True
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,28 @@ def test_the_error_is_in_the_log(clang: amdgpu.Compiler) -> None:
 
     assert "kernel.hip:1:" in caught.value.log
     assert "undeclared identifier 'nonsense'" in caught.value.log
+
+
+def test_headers_that_are_kept_change_nothing(clang: amdgpu.Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second kernel for a target on."""
+    commands: list[str] = []
+
+    def run(command: Sequence[str], *given: Any) -> tuple[int, str]:
+        commands.append(" ".join(command))
+        return real(command, *given)
+
+    real = amdgpu._run
+    monkeypatch.setattr(amdgpu, "_run", run)
+    amdgpu._parsed.cache_clear()
+    codes = [amdgpu.compile_code_object(REDUCE, "gfx1030") for _ in range(3)]
+    assert ["-include-pch" in command for command in commands if command.endswith("kernel.hip")] == [False, True, True]
+    texts = [amdgpu.disassemble(code).partition("Disassembly of section")[2] for code in codes]
+    assert texts[0] == texts[1] == texts[2]
+    assert amdgpu.describe(codes[0]) == amdgpu.describe(codes[2])
+    with pytest.raises(CompileError) as caught:
+        amdgpu.compile_code_object("nonsense", "gfx1030")
+    assert caught.value.log.startswith("kernel.hip:1:1: error: ")
+    assert "-include-pch" not in commands[-1]
 
 
 @pytest.mark.parametrize(("arch", "wave"), [("gfx90a", 32), ("gfx942", 32), ("gfx1100", 16), ("sm_90", None)])
