@@ -12,7 +12,19 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redtune.api import compare, devices, probe, reduce_file, search, search_many, source, tune, tuned, verify
+    from redtune.api import (
+        bench,
+        compare,
+        devices,
+        probe,
+        reduce_file,
+        search,
+        search_many,
+        source,
+        tune,
+        tuned,
+        verify,
+    )
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.exporting.export import Exported, export
@@ -24,6 +36,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "redtune.api": (
+        "bench",
         "compare",
         "devices",
         "probe",
@@ -56,6 +69,7 @@ __all__ = [
     "Report",
     "Trial",
     "UsageError",
+    "bench",
     "compare",
     "devices",
     "export",

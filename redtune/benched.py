@@ -192,7 +192,7 @@ def named(cells: Sequence[Cell], most: int = NAMED) -> str:
 
 def fit_words(fit: Fit) -> list[str]:
     """A line in words."""
-    rate = f"{fit.gbps:.0f}" if math.isfinite(fit.gbps) else "-"
+    rate = f"{fit.gbps:.{0 if fit.gbps > 100 else 1}f}" if math.isfinite(fit.gbps) else "-"
     return [f"{fit.op} {fit.dtype}", fit.contestant, f"{fit.c_us:.2f}", rate, str(fit.points)]
 
 
@@ -257,7 +257,7 @@ def show_benched(bench: Benched) -> None:
             if said := remark(row, usual):
                 out.print(f"{one.cell}: {row.name}: {said}")
     if (fits := bench.fits()) and is_whole:
-        table = Table(*FIT_HEADS, title="t = c + bytes / B, through the flat sizes from 2^24 elements")
+        table = Table(*FIT_HEADS, title="t = c + bytes / B, flat, from 2^24 elements")
         for column in table.columns[2:]:
             column.justify = "right"
         for fit in fits:
@@ -273,16 +273,14 @@ def show_benched(bench: Benched) -> None:
 
 
 def _cell_table(rows: Sequence[Measured], title: str) -> Table:
-    table = Table(title=title, padding=(0, 0))
-    table.add_column("cell")
+    table = Table(title=title, padding=(0, 1))
     table.add_column("")
-    for head in ("median us", "+-", "GB/s", "of ceil.", "speed-up"):
+    table.add_column("types")
+    for head in ("median us", "+-", "GB/s", "of ceiling"):
         table.add_column(head, justify="right", no_wrap=True)
     for one in rows:
-        for k, row in enumerate(one.found.rows):
-            first = (str(one.cell), times(one)) if k == 0 else ("", "")
-            mark = " !" if row.odd else ""
-            types = f", {row.types}" if row.types else ""
-            table.add_row(first[0], f"{row.name}{types}{mark}", *measured_as(row), first[1])
+        table.add_row(str(one.cell), f"speed-up {times(one)}" if one.found.speedup else "", style="bold")
+        for row in one.found.rows:
+            table.add_row(f"  {row.name}{' !' if row.odd else ''}", row.types, *measured_as(row))
         table.add_section()
     return table

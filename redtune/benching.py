@@ -29,6 +29,7 @@ AHEAD = 48  # cells whose kernels are written and compiled ahead
 PATIENT = 0.5  # of a time limit; from then on no cell waits for a library any more
 
 OURS = "redtune"
+INTERRUPTION = "an interruption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Benched:
-    """The matrix as far as it was measured. `failed` are cells with the reason why there is nothing of them, `cut` those
-    that were not reached, and `stopped` says why."""
+    """The matrix as far as it was measured. `failed` are cells with the reason why there is nothing of them, `cut` are
+    those that were not reached, and `stopped` says why."""
 
     device: Device
     temperature: str
@@ -88,6 +89,11 @@ class Benched:
             for name, micros in named.items():
                 times[problem.op, problem.dtype, name][read_bytes(problem)] = micros
         return fits_of(times)
+
+    def check(self) -> None:
+        """Raises RedtuneError where nothing could be measured."""
+        if self.failed and not self.measured:
+            raise RedtuneError(f"no cell could be measured; {self.failed[0][0]}: {self.failed[0][1]}")
 
     def absent(self) -> dict[tuple[str, str], list[Cell]]:
         """The cells by what is absent in them and why."""
@@ -179,7 +185,7 @@ def measure_cells(
                 except RedtuneError as error:
                     failed.append((cell, str(error)))
         except KeyboardInterrupt:
-            stopped = "an interruption"
+            stopped = INTERRUPTION
         finally:
             queue.writers.shutdown(wait=False, cancel_futures=True)
     progress(Progress("done", len(measured) + len(failed), len(cells)))

@@ -25,10 +25,8 @@ SHAPED_KINDS = ("float32", "float16", "int8")
 SAME_WITHOUT_NAN = ("nanmax", "nanmin", "nansum")  # of a type without NaN these are max, min and sum
 
 # How interesting a part of a cell is; what is not named comes last.
-FIRST_OPS = {name: 0 for name in ("sum", "max")}
-FIRST_OPS |= {
-    name: 1 for name in ("argmax", "mean", "prod", "min", "any", "var", "norm_l2", "logsumexp", "count_nonzero")
-}
+FIRST_OPS = dict.fromkeys(("sum", "max"), 0)
+FIRST_OPS |= dict.fromkeys(("argmax", "mean", "prod", "min", "any", "var", "norm_l2", "logsumexp", "count_nonzero"), 1)
 FIRST_KINDS = {"float32": 0, "float16": 1, "int8": 1, "int32": 1, "bfloat16": 2, "float64": 2}
 FIRST_SIZES = {"2^20": 0, "2^12": 1, "2^24": 1, "2^16": 2}
 

@@ -235,34 +235,98 @@ def run(
 
 @app.command()
 def bench(
-    op: Op,
+    context: typer.Context,
+    op: OpOrNone = None,
     dtype: Dtype = "float32",
     n: Number = None,
     shape: Shape = None,
     axis: Axis = None,
+    quick: Annotated[bool, typer.Option("--quick", help="About 40 cells; this, if nothing else is asked for.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every cell, more than 1000.")] = False,
+    ops: Annotated[Optional[str], typer.Option("--ops", help="Cells of these: sum,max; of the full matrix.")] = None,  # noqa: UP045
+    dtypes: Annotated[Optional[str], typer.Option("--dtypes", help="Cells of these: float32,int8.")] = None,  # noqa: UP045
+    layouts: Annotated[Optional[str], typer.Option("--layouts", help="Of these: flat,rows,columns.")] = None,  # noqa: UP045
+    time_limit: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--time-limit", help="Begin no cell after: 90s, 5m. The interesting come first.", metavar="TIME"),
+    ] = None,
     backend: BackendName = None,
     device: DeviceIndex = 0,
     cold: Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")] = True,
+    seed: Annotated[int, typer.Option(help="Of the inputs.")] = 0,
+    csv: Annotated[Optional[str], typer.Option("--csv", help="Every row of every cell.", metavar="FILE")] = None,  # noqa: UP045
+    markdown: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--markdown", help="A report, the losing cells first.", metavar="FILE"),
+    ] = None,
+    plot: Annotated[Optional[str], typer.Option("--plot", help="A heat map of speed-ups.", metavar="FILE.png")] = None,  # noqa: UP045
     as_json: AsJson = False,
 ) -> None:
-    """Time the stored winner, the default and every library that is there, side by side in one run."""
-    from redtune import api, terminal
+    """Time redtune beside every library that is there and the read ceiling, in turns in one run; nothing is tuned.
+
+    With --op one problem: its size by --n or --shape and --axis. Without, a matrix of operator, dtype, layout and
+    size: --quick, --full, or that part of the full one which --ops, --dtypes and --layouts name; Ctrl-C ends it with
+    what is there. Everybody's results on the same input are compared; who is absent is named with the reason.
+    """
+    from redtune import api, benched, heat, terminal
+    from redtune.benching import INTERRUPTION
     from redtune.types import as_json as plain
 
-    comparison = api.bench(
-        op,
-        dtype,
-        parse_n(n),
-        shape=parse_shape(shape),
-        axis=parse_axis(axis),
-        backend=backend,
-        device=device,
-        cold=cold,
-    )
-    if as_json:
-        print_json(plain(comparison))
-    else:
-        terminal.show_comparison(comparison)
+    asked = asked_options(context)
+    one, many = sorted(asked & ONE_PROBLEM), sorted(asked & MATRIX)
+    if op is not None and many:
+        raise UsageError(f"{many[0]} is for the matrix: leave out --op, which asks for one problem")
+    if op is None and one:
+        raise UsageError(
+            f"{one[0]} is for one problem: name its operator with --op, or restrict the matrix with --ops ..."
+        )
+    if op is not None:
+        comparison = api.side_by_side(
+            op,
+            dtype,
+            parse_n(n),
+            shape=parse_shape(shape),
+            axis=parse_axis(axis),
+            backend=backend,
+            device=device,
+            cold=cold,
+            seed=seed,
+        )
+        print_json(plain(comparison)) if as_json else terminal.show_comparison(comparison)
+        return
+    with terminal.progress_board(1, is_quiet=as_json) as (_, progress):
+        found = api.benched(
+            parse_names(ops),
+            parse_names(dtypes),
+            parse_names(layouts),
+            quick=quick,
+            full=full,
+            backend=backend,
+            device=device,
+            cold=cold,
+            seed=seed,
+            time_limit_s=parse_seconds(time_limit),
+            progress=progress,
+        )
+    writers = ((benched.write_csv, csv), (benched.write_markdown, markdown), (heat.write_plot, plot))
+    print_json(benched.benched_json(found)) if as_json else benched.show_benched(found)
+    for write, path in writers:
+        if path is not None:
+            write(found, path)
+    if found.stopped == INTERRUPTION:
+        raise Interrupted(f"interrupted after {len(found.measured)} cells")
+    found.check()
+
+
+ONE_PROBLEM = {"--dtype", "--n", "--shape", "--axis"}
+MATRIX = {"--quick", "--full", "--ops", "--dtypes", "--layouts", "--time-limit", "--csv", "--markdown", "--plot"}
+
+
+def asked_options(context: typer.Context) -> set[str]:
+    """The options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    return {f"--{name.replace('_', '-')}" for name in given}
 
 
 @app.command()

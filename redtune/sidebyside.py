@@ -19,6 +19,7 @@ from redtune.store import lookup
 from redtune.types import Device, Kernel, Problem, Timing
 
 ROUNDS = {"gpu": 41, "cpu": 15}
+UNTUNED = "redtune, default (nothing is tuned)"
 TIMELESS = "the clock showed no time"
 
 
@@ -73,7 +74,7 @@ def entries(problem: Problem, lab: Lab) -> dict[str, Kernel]:
     """The kernels of redtune's that take part by name: what is stored for the problem, and the default."""
     temperature = "cold" if lab.is_cold else "warm"
     found = lookup(problem, lab.dialect, lab.device, temperature)
-    names = {found.config: f"redtune, {found.origin}"}
+    names = {found.config: f"redtune, {found.origin}" if found.best is not None else UNTUNED}
     names.setdefault(default_config(problem, lab.dialect, lab.device), "redtune, default")
     return {name: render(problem, config, lab.dialect, lab.device) for config, name in names.items()}
 

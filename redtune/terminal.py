@@ -13,12 +13,12 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from redtune.sidebyside import Comparison
 from redtune.config import KNOBS, Config, is_read
 from redtune.errors import RedtuneError
 from redtune.outcome import Progress as Step
 from redtune.outcome import Report, gigabytes_per_second
 from redtune.probing import Probe
+from redtune.sidebyside import Comparison
 from redtune.store import user_path
 from redtune.types import Best, Device, Problem, as_json
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from redtune import api, store
-from redtune.sidebyside import compare_libraries
 from redtune.config import Config
 from redtune.defaults import default_config, starting_points
 from redtune.errors import BackendMissing, CompileError, RedtuneError
@@ -24,6 +23,7 @@ from redtune.preparing import Request, _first_that_compiles
 from redtune.process import WorkerDied
 from redtune.readers import reading_kernels
 from redtune.render import render
+from redtune.sidebyside import compare_libraries
 from redtune.tuner import NothingVerified, Search
 from redtune.types import Best, Kernel, Verdict
 from tests.text.kernels import problem, target
