@@ -1,0 +1,88 @@
+"""What is tried for the configs that come with redtune: legal, each once, and the same text wherever it is compiled."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redtune.config import Config
+from redtune.defaults import default_config
+from redtune.lab import Compiled
+from redtune.refusals import is_legal
+from tests.text.kernels import PAIRS, config, problem, rendered, target
+
+ROOT = Path(__file__).parents[2]
+ON = target("cuda", "sm_90")
+H200 = dataclasses.replace(ON.device, name="NVIDIA H200", cache_bytes=60 << 20, memory_bytes=140 << 30, driver="1")
+SAMPLED = [("sum", "float32"), ("argmax", "int8"), ("max", "int32"), ("norm_l2", "float64"), ("dot", "complex128")]
+
+
+@pytest.fixture(scope="module")
+def tried() -> Iterator[Any]:
+    """The modules of results/, which is no package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "results"))
+        import shipping
+        import shortlist
+
+        yield shortlist, shipping
+        for name in ("shipping", "shortlist"):
+            del sys.modules[name]
+
+
+def test_every_operator_and_dtype_has_a_grid(tried: Any) -> None:
+    shortlist, _ = tried
+    for op, dtype in PAIRS:
+        found = list(shortlist.grid(op, dtype))
+        assert len(set(found)) == len(found)
+        assert {p.layout for p in found} == {"flat", "rows", "columns"}
+    everything = [p for op, dtype in PAIRS for p in shortlist.grid(op, dtype)]
+    first = sorted(everything, key=shortlist.importance)[0]
+    assert (first.op, first.dtype, first.layout) == ("sum", "float32", "flat")
+
+
+@pytest.mark.parametrize(("op", "dtype"), SAMPLED)
+def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str, tried: Any) -> None:
+    shortlist, shipping = tried
+    for p in shortlist.grid(op, dtype):
+        found = shortlist.shortlist(p, ON.dialect, ON.device)
+        assert found[0] == default_config(p, ON.dialect, ON.device)
+        assert 4 <= len(found) == len(set(found)) <= 20, p
+        assert all(is_legal(c, p, ON.dialect, ON.device) for c in found)
+        # What is compiled without the device is what it runs, and what the judge gets is the same text.
+        assert shortlist.shortlist(p, ON.dialect, H200) == found
+        there = dataclasses.replace(p, **({"outer": 1, "inner": 1} | shipping.MODERATE[p.layout]))
+        last = found[-1]
+        texts = {rendered(ON, last, p).digest, rendered(dataclasses.replace(ON, device=H200), last, p).digest}
+        if is_legal(last, there, ON.dialect, ON.device):
+            texts.add(rendered(ON, last, there).digest)
+        assert len(texts) == 1
+
+
+def test_a_config_is_carried_over_with_loads_as_wide(tried: Any) -> None:
+    shortlist, _ = tried
+    there = config(block=512, vector=4, items=8, accumulators=4, hint="streaming")
+    for dtype, vector, accumulators in (("float32", 4, 4), ("int8", 16, 16), ("float64", 2, 4), ("float16", 8, 8)):
+        found = shortlist.carried_over(there, problem("sum"), problem("sum", dtype))
+        assert (found.vector, found.accumulators) == (vector, accumulators)
+        assert (found.block, found.items, found.hint) == (512, 8, "streaming")
+        assert is_legal(found, problem("sum", dtype), ON.dialect, ON.device)
+
+
+def test_compiled_kernels_are_kept_by_their_text(tried: Any, tmp_path: Path) -> None:
+    _, shipping = tried
+    kept = shipping.Binaries(tmp_path / "kept")
+    kernel = rendered(ON, Config(), problem("max"))
+    with pytest.raises(FileNotFoundError):
+        kept.read(kernel)
+    made = Compiled(kernel, base64.b64encode(b"cubin" * 1000).decode())
+    assert kept.keep(made) < 1000
+    assert kept.read(kernel) == made
+    assert kernel.digest in kept
+    assert "0" * 16 not in kept
