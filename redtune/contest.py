@@ -20,6 +20,7 @@ from redtune.agreement import agreement, compared_places
 from redtune.backends import Replay, Rival, Session
 from redtune.clock import FEW, LONG_S, ROTATION, SHORTEST_S, interleave, paced
 from redtune.dtypes import dtype_named
+from redtune.errors import in_a_line
 from redtune.judge import Bench, share_scratch
 from redtune.operators import result_of
 from redtune.plan import read_bytes
@@ -209,7 +210,7 @@ def hold(
             given.append((rival.name, *rival.results(pieces)))
             entrants.append(entrant)
         except Exception as error:  # the border: whatever a library raises says why it is absent
-            absent.append((rival.name, _reason(error)))
+            absent.append((rival.name, in_a_line(error)))
     fastest = min(entrant.once_s for entrant in entrants)
     entrants += [_timed(entrant) for entrant in reading]
     samplers: dict[int, Callable[[], float]] = {}
@@ -219,7 +220,7 @@ def hold(
         except Exception as error:  # the border, as above
             if entrant.group != "library":
                 raise
-            absent.append((entrant.name, _reason(error)))
+            absent.append((entrant.name, in_a_line(error)))
     taking = [entrants[k] for k in samplers]
     few = [entrant.once_s > SLOW * fastest for entrant in taking]
     rows = _in_rounds(list(samplers.values()), few, rounds, flush if contest.is_flushed else lambda: None)
@@ -248,8 +249,3 @@ def _in_rounds(
 def _timed(entrant: Entrant) -> Entrant:
     """The entrant with what one of its calls takes."""
     return Entrant(entrant.group, entrant.name, entrant.types, entrant.replay, _once(entrant))
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]

@@ -6,6 +6,7 @@ write to. Its name is the digest of all that it was made from.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -144,6 +145,7 @@ def library_path(problem: Problem, arch: str) -> Path:
     return cache_path() / "libraries" / name
 
 
+@functools.cache
 def nvcc_version() -> str:
     """What nvcc says about itself; the headers of CUB come with it."""
     done = subprocess.run([nvcc(), "--version"], capture_output=True, text=True, check=False, timeout=60)

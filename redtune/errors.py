@@ -37,3 +37,9 @@ class DtypeError(UsageError, TypeError):
 def printable(text: str) -> str:
     """The text with a mark for every character that is none to read: it may come from a file, and steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def in_a_line(error: Exception) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return printable(lines[0][:200])

@@ -46,7 +46,7 @@ def write_plot(bench: Benched, path: str) -> None:
     names = [_named(rows) for _, rows in panels]
     widest = max(len(columns) for _, columns in names)
     lost = bench.losing()
-    heights = [0.24 * len(ops) + 1.0 for ops, _ in names]
+    heights = [0.24 * len(ops) + 1.1 for ops, _ in names]
     listed = 0.14 * (1 + -(-min(len(lost), NAMED + 1) // 2)) + 0.15
     figure = Figure(figsize=(max(9.0, 2.2 + 0.24 * widest), sum(heights) + listed + 0.9), dpi=DPI, layout="constrained")
     grid = figure.add_gridspec(len(panels) + 1, 1, height_ratios=[*heights, listed])
@@ -120,7 +120,7 @@ def _draw(axes: Any, rows: Sequence[Measured], ops: list[str], columns: list[Col
     axes.set_yticks(range(len(ops)), ops, fontsize=7)
     axes.set_xticks(range(len(columns)), [SHORT.get(dtype, dtype) for _, dtype in columns], fontsize=6, rotation=90)
     axes.tick_params(length=0)
-    axes.set_title(title, fontsize=8, loc="left", pad=16)
+    axes.set_title(title, fontsize=8, loc="left", pad=20)
     _group(axes, columns)
     for side in axes.spines.values():
         side.set_visible(False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redtune import cub
 from redtune.backends import Call, Inputs, Rival
 from redtune.dtypes import dtype_named
-from redtune.errors import BackendMissing
+from redtune.errors import BackendMissing, in_a_line
 from redtune.operators import operator_of, result_of
 from redtune.plan import read_bytes
 from redtune.spellings import in_types, numpy_call, running_type, shape_of, torch_call
@@ -46,8 +46,8 @@ def cuda_rivals(
     for name, make in makers.items():
         try:
             yield make()
-        except (BackendMissing, ImportError) as error:
-            yield name, str(error)
+        except Exception as error:  # the border: whatever a library raises says why it is absent
+            yield name, in_a_line(error)
 
 
 def cub_rival(session: Any, problem: Problem, data: Inputs, compiled: Path | str) -> Rival:
@@ -85,7 +85,7 @@ def cub_rival(session: Any, problem: Problem, data: Inputs, compiled: Path | str
         layout = cub.result_layout(problem, result.storage())
         rows = [session.download(out + first * layout.itemsize, np.empty(count, layout)) for first, count in pieces]
         found = np.concatenate(rows)
-        return result.name, result.decode(np.ascontiguousarray(found["index"] if layout.names else found))
+        return result.name, found["index"].astype(np.int64) if layout.names else result.decode(found)
 
     version = library.cub_version()
     return Rival(

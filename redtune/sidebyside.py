@@ -19,7 +19,7 @@ from redtune.store import lookup
 from redtune.types import Device, Kernel, Problem, Timing
 
 ROUNDS = {"gpu": 41, "cpu": 15}
-UNTUNED = "redtune, default (nothing is tuned)"
+UNTUNED = "redtune, default (untuned)"
 TIMELESS = "the clock showed no time"
 
 

@@ -40,7 +40,7 @@ def numpy_call(module: Any, problem: Problem) -> Call:
     composite: dict[str, Call] = {
         "sumsq": lambda x: _squares(module, x, problem).sum(axis=axis),
         "dot": module.dot if problem.layout == "flat" else lambda x, y: (x * y).sum(axis=axis),
-        "logsumexp": lambda x: _logsumexp(module, x, axis),
+        "logsumexp": lambda x: _logsumexp(module, x.astype(problem.accumulate, copy=False), axis),
     }
     if problem.custom:
         raise BackendMissing(f"no library has {op}")
