@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redtune.config import KNOBS, Config, Value, choices, settled
@@ -16,6 +17,7 @@ from redtune.types import Best, Device, Problem
 
 if TYPE_CHECKING:
     from redtune.benching import Benched
+    from redtune.checking import Remeasurement
     from redtune.comparing import Compared
     from redtune.dialect import Dialect
     from redtune.limits import Limited
@@ -302,6 +304,34 @@ def benched(
     found = find_device(backend, device)
     wanted = cells.restricted(every(found.kind), ops, dtypes, layouts)
     return measure_cells(wanted, found, is_cold=cold, seed=seed, limit_s=time_limit_s, progress=progress)
+
+
+def check_configs(
+    folder: str | Path,
+    ops: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    layouts: Sequence[str] = (),
+    *,
+    sample: int | None = None,
+    backend: str | None = None,
+    device: int = 0,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Remeasurement:
+    """Measures a sample of the configs in a folder of shipped ones again, on the device at hand beside the default.
+
+    Raises UsageError where the folder has none for the architecture of the device.
+    """
+    from redtune.checking import SAMPLE, check_rows, rows_for
+    from redtune.lab import find_device
+
+    if sample is not None and sample < 1:
+        raise UsageError(f"a sample of {sample} configs checks nothing; ask for at least 1")
+    check_seed(seed)
+    found = find_device(backend, device)
+    rows = rows_for(Path(folder), found, ops, dtypes, layouts)
+    return check_rows(rows, found, count=sample or SAMPLE, seed=seed, limit_s=time_limit_s, progress=progress)
 
 
 def bench(op: str | None = None, dtype: str = "float32", n: int | None = None, **options: Any) -> Any:

@@ -260,13 +260,19 @@ def bench(
         typer.Option("--markdown", help="A report, the losing cells first.", metavar="FILE"),
     ] = None,
     plot: Annotated[Optional[str], typer.Option("--plot", help="A heat map of speed-ups.", metavar="FILE.png")] = None,  # noqa: UP045
+    check: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--check", help="Measure a sample of the configs there again: do they hold?", metavar="FOLDER"),
+    ] = None,
+    sample: Annotated[Optional[int], typer.Option("--sample", help="How many --check measures.")] = None,  # noqa: UP045
     as_json: AsJson = False,
 ) -> None:
     """Time redtune beside every library that is there and the read ceiling, in turns in one run; nothing is tuned.
 
     With --op one problem: its size by --n or --shape and --axis. Without, a matrix of operator, dtype, layout and
     size: --quick, --full, or that part of the full one which --ops, --dtypes and --layouts name; Ctrl-C ends it with
-    what is there. Everybody's results on the same input are compared; who is absent is named with the reason.
+    what is there. Everybody's results on the same input are compared; who is absent is named with the reason. With
+    --check configs a sample of the configs that come with redtune, beside the default: do they still hold?
     """
     from redtune import api, benched, heat, terminal
     from redtune.benching import INTERRUPTION
@@ -276,6 +282,24 @@ def bench(
     one, many = sorted(asked & ONE_PROBLEM), sorted(asked & MATRIX)
     if op is not None and many:
         raise UsageError(f"{many[0]} is for the matrix: leave out --op, which asks for one problem")
+    if check is not None:
+        if others := sorted(asked & NOT_CHECK):
+            raise UsageError(f"{others[0]} has no meaning beside --check; --ops, --dtypes and --layouts say what of it")
+        check_configs(
+            check,
+            parse_names(ops),
+            parse_names(dtypes),
+            parse_names(layouts),
+            sample=sample,
+            backend=backend,
+            device=device,
+            seed=seed,
+            time_limit_s=parse_seconds(time_limit),
+            as_json=as_json,
+        )
+        return
+    if sample is not None:
+        raise UsageError("--sample says how many configs --check measures: name their folder with it")
     if op is None and one:
         raise UsageError(
             f"{one[0]} is for one problem: name its operator with --op, or restrict the matrix with --ops ..."
@@ -318,7 +342,26 @@ def bench(
     found.check()
 
 
+def check_configs(
+    folder: str,
+    ops: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    layouts: tuple[str, ...],
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Shipped configs measured again."""
+    from redtune import api, checked, terminal
+
+    with terminal.progress_board(1, is_quiet=as_json) as (_, progress):
+        found = api.check_configs(folder, ops, dtypes, layouts, progress=progress, **options)
+    print_json(checked.checked_json(found)) if as_json else checked.show_checked(found)
+    found.check()
+
+
 ONE_PROBLEM = {"--dtype", "--n", "--shape", "--axis"}
+NOT_CHECK = {"--op", "--quick", "--full", "--csv", "--markdown", "--plot", "--cold", *ONE_PROBLEM}
 MATRIX = {"--quick", "--full", "--ops", "--dtypes", "--layouts", "--time-limit", "--csv", "--markdown", "--plot"}
 
 

@@ -14,6 +14,7 @@ import yaml
 
 import redtune
 from redtune import store
+from redtune.cli import main
 from redtune.lab import list_devices
 from redtune.preparing import PREPARED, forget
 from redtune.problems import make_problem
@@ -38,7 +39,9 @@ def ship(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=os.environ.copy(), capture_output=True, text=True, timeout=300)
 
 
-def test_what_is_measured_is_written_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_written_and_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, log = tmp_path / "shipped", tmp_path / "log"
     done = ship(*SIZE, "--out", str(out), "--commit", "abcdef0", "--log", str(log))
     assert done.returncode == 0, done.stderr
@@ -57,6 +60,11 @@ def test_what_is_measured_is_written_and_found(tmp_path: Path, monkeypatch: pyte
     np.testing.assert_array_equal(redtune.max(x, axis=1), x.max(axis=1))
     (prepared,) = PREPARED.values()
     assert (prepared.config, prepared.origin) == (kept[prepared.problem].config, "shipped")
+    # Measured again: on a busy machine a row may not hold, and then it says so.
+    code = main(["bench", "--check", str(out), "--backend", "opencl", "--layouts", "rows", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (len(document["rows"]), document["of"], document["no_longer_hold"]) == (1, 1, code)
+    assert document["rows"][0]["share"] > 0
 
 
 def test_where_only_what_was_compiled_before_is_wanted_nothing_else_is_tried(tmp_path: Path) -> None:
