@@ -1,5 +1,5 @@
 """Whether different implementations of one reduction gave the same on the same input. None of them is taken for right:
-one that differs from at least half of the others is the odd one out, and if there are two, both are."""
+one that differs from most of the others is the odd one out, and if there are two, both are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def agreement(problem: Problem, given: Sequence[tuple[str, str, Array]]) -> list
                 compared=len(mine),
                 differs_from=tuple(given[j][0] for j in differs),
                 off=max(differs.values(), default=0.0),
-                is_odd=bool(differs) and 2 * len(differs) >= len(far),
+                is_odd=2 * len(differs) > len(far),
             )
         )
     return answers
@@ -62,7 +62,8 @@ def distance(problem: Problem, mine: tuple[str, Array], other: tuple[str, Array]
         gap = np.where(same, 0, np.abs(first - second))
         allowed = tolerance(problem, mine[0], other[0]) * size
         allowed = allowed if is_picked(problem) else allowed + _floor(mine[0], other[0])
-        far = np.where(same | (gap <= allowed), 0, gap / np.where(size > 0, size, 1))
+        is_near = same | (np.isfinite(size) & (gap <= allowed))
+        far = np.where(is_near, 0, gap / np.where(size > 0, size, 1))
     return float(np.nan_to_num(far, nan=np.inf, posinf=np.inf).max(initial=0.0))
 
 

@@ -26,6 +26,7 @@ from redtune.types import Device, Kernel
 
 ROUNDS = 11
 AHEAD = 48  # cells whose kernels are written and compiled ahead
+LOOK_S = 0.1  # how often one who waits looks at the time
 PATIENT = 0.5  # of a time limit; from then on no cell waits for a library any more
 
 OURS = "redtune"
@@ -146,7 +147,7 @@ class Queue:
                     self.waiting.remove(cell)
                     return cell
                 missing |= needs
-            wait(missing, timeout=min(1.0, max(0.0, until - time.monotonic())), return_when=FIRST_COMPLETED)
+            wait(missing, timeout=LOOK_S, return_when=FIRST_COMPLETED)
         return None
 
 

@@ -16,7 +16,7 @@ Samples = tuple[float, ...]
 class Answer:
     """What one entrant gave on the same input as the others: the dtype, the first of the results that were compared,
     and which of the others it differs from. `off` is its largest distance from any of those, relative to their size.
-    Of a pair that differs both are odd, and of more one that differs from at least half of the others."""
+    One that differs from most of the others is odd; of a pair that differs both are."""
 
     name: str
     dtype: str

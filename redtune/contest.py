@@ -30,7 +30,7 @@ from redtune.windows import Window
 
 MOST = 256  # calls in a sample
 ROTATING = 64  # inputs at most that rotate past the cache
-AREA = {"gpu": 1 << 30, "cpu": 1 << 28}  # bytes of random data at least
+AREA = {"gpu": 1 << 30, "cpu": 1 << 27}  # bytes of random data at least
 SLOW = 20.0  # who is so many times slower than the fastest has few samples
 PATIENCE_S = 0.02  # what took so long is not run again to see what it takes when it is warm
 READERS = 2

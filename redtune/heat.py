@@ -113,8 +113,9 @@ def _draw(axes: Any, rows: Sequence[Measured], ops: list[str], columns: list[Col
             fontsize=5,
             color=INK,
         )
-    colours = LinearSegmentedColormap.from_list("speed-up", [LOSS, "#fbd9c6", "#ffffff", "#c9dbf8", WIN])
-    colours.set_bad(PAPER)
+    colours = LinearSegmentedColormap.from_list("speed-up", [LOSS, "#fbd9c6", "#ffffff", "#c9dbf8", WIN]).with_extremes(
+        bad=PAPER
+    )
     norm = TwoSlopeNorm(0.0, math.log2(WORST), math.log2(BEST))
     image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
     axes.set_yticks(range(len(ops)), ops, fontsize=7)
