@@ -90,13 +90,15 @@ def _floor(*dtypes: str) -> float:
 def tolerance(problem: Problem, *dtypes: str) -> float:
     """How far apart two right results may be, relative to their size.
 
-    The last rounding of each; and roundings on the way, which go either way: of chains as long as an implementation
-    may reasonably have, which is the root of n, they add up to the root of that. The factor is for bad luck.
+    The last rounding of each; and roundings on the way, which go either way and add up to the root of their number.
+    Chains may reasonably be as long as the root of n; those of products, and of columns in libraries that add one row
+    to the other, are as long as n. The factor is for bad luck.
     """
     last = max((DTYPES[name].u for name in dtypes if name in DTYPES), default=0.0)
     if is_picked(problem):
         return 2 * last if len(set(dtypes)) > 1 else 0.0
     steps = max((DTYPES[name].u for name in dtypes if name in ("float32", "float64")), default=0.0)
     steps = max(steps, DTYPES[problem.accumulate].u)
-    longest: float = problem.n**0.5 if operator_of(problem).bites == "units" else problem.n**0.25
-    return 4 * last + (16 + 4 * longest) * steps
+    is_one_chain = operator_of(problem).bites == "units" or problem.layout == "columns"
+    drift: float = 2 * problem.n**0.5 if is_one_chain else 4 * problem.n**0.25
+    return 4 * last + (16 + drift) * steps

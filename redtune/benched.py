@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SHOWN_WHOLE = 60  # cells that are shown with every contestant; of more, the losing ones
 NAMED = 6  # cells that a list of them names
+NAMED_LOSING = 40
+SENTENCES = 10  # about results that differ and cells that failed, on a terminal
 
 
 def lines(found: Comparison, cell: Cell | None = None) -> Iterator[dict[str, Any]]:
@@ -166,8 +168,8 @@ def usual_samples(bench: Benched) -> int:
     return max((row.timing.samples for one in bench.measured for row in one.found.rows), default=0)
 
 
-def conclusion(bench: Benched) -> list[str]:
-    """The matrix in sentences."""
+def conclusion(bench: Benched, most: int | None = None) -> list[str]:
+    """The matrix in sentences; so many at most of one kind."""
     compared, losing = len(bench.compared()), bench.losing()
     said = [f"{len(bench.measured)} cells in {bench.seconds:.0f} s on {bench.device.name}, {bench.temperature} inputs"]
     if compared:
@@ -176,9 +178,12 @@ def conclusion(bench: Benched) -> list[str]:
             f"speed-up over the best library: {bench.geometric_mean():.2f} (geometric mean of {compared} cells); "
             f"losing: {len(losing)} of them, {noise} within noise"
         )
-    for one, row in bench.odd():
-        said.append(f"results differ in {one.cell}: {row.odd}")
-    said += [f"nothing of {cell}: {reason}" for cell, reason in bench.failed]
+    odd = [f"results differ in {one.cell}: {row.odd}" for one, row in bench.odd()]
+    failed = [f"nothing of {cell}: {reason}" for cell, reason in bench.failed]
+    for sentences, what in ((odd, "rows whose results differ"), (failed, "cells of which there is nothing")):
+        said += sentences[:most]
+        if most is not None and len(sentences) > most:
+            said.append(f"and {len(sentences) - most} more {what}: --markdown FILE names them")
     if bench.cut:
         said.append(f"not reached because of {bench.stopped}: {len(bench.cut)} cells: {named(bench.cut)}")
     return said
@@ -253,9 +258,9 @@ def show_benched(bench: Benched) -> None:
     if rows:
         out.print(_cell_table(rows, f"{title}, {bench.device.name} ({bench.device.backend}, {bench.temperature})"))
     for one in rows:
-        for row in one.found.rows:
-            if said := remark(row, usual):
-                out.print(f"{one.cell}: {row.name}: {said}")
+        few = [f"{row.name} {row.timing.samples}" for row in one.found.rows if row.timing.samples < usual]
+        if few:
+            out.print(f"{one.cell}: much slower than the fastest, so few samples: {', '.join(few)}")
     if (fits := bench.fits()) and is_whole:
         table = Table(*FIT_HEADS, title="t = c + bytes / B, flat, from 2^24 elements")
         for column in table.columns[2:]:
@@ -267,8 +272,8 @@ def show_benched(bench: Benched) -> None:
         where = f"{len(cells)} cells" if len(cells) > 1 else str(cells[0])
         out.print(f"{name}: absent in {where}: {reason}")
     if losing := bench.losing():
-        out.print(f"losing: {named([one.cell for one in losing], len(losing))}")
-    for sentence in conclusion(bench):
+        out.print(f"losing: {named([one.cell for one in losing], NAMED_LOSING)}")
+    for sentence in conclusion(bench, SENTENCES):
         out.print(sentence)
 
 

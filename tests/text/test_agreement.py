@@ -89,6 +89,12 @@ def test_of_many_results_both_ends_and_the_middle_are_compared() -> None:
     assert pieces[-1][0] + ENDS == 1 << 24
 
 
+def test_one_long_chain_of_additions_is_no_fault() -> None:
+    column = make_problem("sum", "float32", 1 << 20, inner=32)
+    assert 2e-5 < tolerance(column, "float32") < 2e-4
+    assert tolerance(SUM, "float32") < 1e-5
+
+
 def test_tolerance_grows_slowly() -> None:
     """A dropped part in ten thousand shows at any size."""
     for n in (1 << 12, 1 << 20, 1 << 28):
