@@ -31,10 +31,11 @@ Judged = list[tuple[Problem, Config, Trial]]
 
 
 class Contract:
-    """Set `backend`, and `count`: how many valid configs are judged."""
+    """Set `backend`, and `count`: how many valid configs are judged. `seed` chooses which."""
 
     backend: str
     count: int
+    seed = SEED
 
     @pytest.fixture
     def device(self) -> Device:
@@ -43,7 +44,7 @@ class Contract:
 
     @pytest.fixture
     def judged(self, device: Device) -> Judged:
-        return judge_sample(device, self.count, SEED)
+        return judge_sample(device, self.count, self.seed)
 
     def test_every_sampled_config_is_right(self, judged: Judged) -> None:
         wrong = [row for row in judged if row[2].verdict != Verdict.OK and not is_compiler_fault(row[2])]

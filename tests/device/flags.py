@@ -20,7 +20,7 @@ from redtune.errors import RedtuneError
 from redtune.lab import Compiled, Lab
 from redtune.operators import OPERATORS, operator_of
 from redtune.render import render
-from redtune.sampling import Demands, drawn, flavours, pairs, problem_of, strata
+from redtune.sampling import Demands, drawn, drawn_lightly, flavours, pairs, problem_of, strata
 from redtune.types import Device, Kernel, Problem
 from tests.device.contract import PATIENCE_S, first_device
 from tests.device.station import hired
@@ -109,7 +109,7 @@ def _of_next_stratum(problem: Problem, device: Device, rows: list[Demands], rng:
     for row in list(rows):
         rows.remove(row)
         rows.append(row)
-        config = drawn(problem, device, row, rng, 40)
+        config = drawn_lightly(problem, device, row, rng, 40)
         if config is not None:
             return config
     return None
