@@ -373,35 +373,67 @@ def meeting(layout: str, tree: str) -> Job:
     return Job("max", "float32", knobs, shapes_for(layout, 1, BLOCK // TEAM), layout=layout)
 
 
-@pytest.mark.parametrize("layout", ["flat", "rows", "columns"])
-@pytest.mark.parametrize("tree", TREES)
-def test_a_tree_without_one_of_its_barriers_races(tree: str, layout: str, tmp_path: Path) -> None:
-    """Of the main kernel and of the second pass, each barrier in turn."""
-    need("oclgrind")
-    job = meeting(layout, tree)
+MEETINGS = [(tree, layout) for tree in TREES for layout in ("flat", "rows", "columns")]
+Edits = tuple[tuple[str, str, int], ...]
+
+
+def barriers_gone(job: Job) -> list[Edits]:
+    """Of the main kernel and of the second pass, each barrier of the tree in turn."""
     text = text_of(job)
     count = text.count(BARRIER) - text.count(AT_THE_END)
     assert count == 4
-    assert text.count(AT_THE_END) == (0 if layout == "flat" else 2)
-    reports = simulate([replace(job, edits=((BARRIER, "", which),)) for which in range(count)], tmp_path)
+    assert text.count(AT_THE_END) == (0 if job.layout == "flat" else 2)
+    return [((BARRIER, "", which),) for which in range(count)]
+
+
+def ends_gone(job: Job) -> list[Edits]:
+    """The last barrier of a tree, which holds the next group back as one at the end does; then each of those too."""
+    steps = [1, 1] if job.knobs["tree"] == "sequential" else [TEAM // 2, SECOND // 2]
+    inside = f"        {BARRIER}\n    }}"
+    fewer = tuple((inside, f"        if (s != {step}) {BARRIER}\n    }}", 0) for step in steps)
+    return [fewer, *((*fewer, (AT_THE_END, "// ", which)) for which in (0, 1))]
+
+
+@pytest.fixture(scope="module")
+def unheld(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], list[Report]]:
+    """Trees without some of their barriers, by what is gone, tree and layout; from one run of the simulator."""
+    need("oclgrind")
+    rows = []
+    for tree, layout in MEETINGS:
+        job = meeting(layout, tree)
+        rows += [("inside", tree, layout, replace(job, edits=edits)) for edits in barriers_gone(job)]
+        if layout != "flat":
+            rows += [("end", tree, layout, replace(job, edits=edits)) for edits in ends_gone(job)]
+    found: dict[tuple[str, str, str], list[Report]] = {}
+    reports = simulate([row[-1] for row in rows], tmp_path_factory.mktemp("unheld"))
+    for (what, tree, layout, _), report in zip(rows, reports, strict=True):
+        found.setdefault((what, tree, layout), []).append(report)
+    return found
+
+
+@pytest.mark.parametrize("layout", ["flat", "rows", "columns"])
+@pytest.mark.parametrize("tree", TREES)
+def test_a_tree_without_one_of_its_barriers_races(
+    tree: str, layout: str, unheld: dict[tuple[str, str, str], list[Report]]
+) -> None:
+    """Of the main kernel and of the second pass, each barrier in turn."""
+    reports = unheld["inside", tree, layout]
+    assert len(reports) == 4
     for which, report in enumerate(reports):
         assert RACE in report.said, f"barrier {which}: {report}"
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("tree", TREES)
-def test_the_barrier_at_the_end_of_a_group_holds_the_next_one_back(tree: str, layout: str, tmp_path: Path) -> None:
+def test_the_barrier_at_the_end_of_a_group_holds_the_next_one_back(
+    tree: str, layout: str, unheld: dict[tuple[str, str, str], list[Report]]
+) -> None:
     """The last barrier of these trees does that too. Without it the kernel is still sound, and without both it races:
     in the main kernel, and in the second pass."""
-    need("oclgrind")
-    job = meeting(layout, tree)
-    steps = [1, 1] if tree == "sequential" else [TEAM // 2, SECOND // 2]
-    inside = f"        {BARRIER}\n    }}"
-    fewer = tuple((inside, f"        if (s != {step}) {BARRIER}\n    }}", 0) for step in steps)
-    edits = [fewer, *((*fewer, (AT_THE_END, "// ", which)) for which in (0, 1))]
-    sound, *racing = simulate([replace(job, edits=rows) for rows in edits], tmp_path)
+    sound, *racing = unheld["end", tree, layout]
     assert not sound.wrong
     assert not sound.said
+    assert len(racing) == 2
     for report in racing:
         assert RACE in report.said, report
 
