@@ -103,10 +103,12 @@ class Compilers:
 
 class Sample:
     """Configs of one kind of kernel, drawn at random and put in an order in which new choices come first: each the one
-    that shows most that is new for its cost."""
+    that shows most that is new for its cost. `compiled` holds configs whose kernels are there already: those that are
+    legal here come before all others."""
 
-    def __init__(self, space: Space, seed: str, cost: Callable[[Config], float]) -> None:
+    def __init__(self, space: Space, seed: str, cost: Callable[[Config], float], compiled: list[Config]) -> None:
         self.space, self.cost, self.rng = space, cost, random.Random(seed)
+        self.compiled, self.given = compiled, 0
         self.chosen: list[Config] = []
         self.pool: dict[Config, tuple[frozenset[Any], float]] = {}  # what a config shows, and its cost
         self.seen: set[Any] = set()
@@ -119,6 +121,14 @@ class Sample:
             yield self.chosen[k]
 
     def _choose(self) -> bool:
+        while self.given < len(self.compiled):
+            config = self.compiled[self.given]
+            self.given += 1
+            if config not in self.chosen and self.space.allows(config):
+                self.seen |= features(config)
+                self.pool.pop(config, None)
+                self.chosen.append(config)
+                return True
         while len(self.pool) < DRAWN // 2 and self.draws_left:
             self.draws_left -= 1
             config = self.space.draw(self.rng)
@@ -129,6 +139,8 @@ class Sample:
         best = max(self.pool, key=lambda c: (1 + len(self.pool[c][0] - self.seen)) / self.pool[c][1])
         self.seen |= self.pool.pop(best)[0]
         self.chosen.append(best)
+        self.compiled.append(best)
+        self.given = len(self.compiled)
         return True
 
 
@@ -181,6 +193,7 @@ class Kit:
         self.dialect = engine.backend.dialect
         self.compilers = Compilers(self.device, compilers)
         self.samples: dict[Any, Sample] = {}
+        self.compiled: dict[Any, list[Config]] = defaultdict(list)  # by what a kernel's text depends on beside them
         self.crashed: list[str] = []
         self.tried = 0
         self.lost = ""  # what the device was lost to
@@ -238,7 +251,8 @@ class Kit:
         if key not in self.samples:
             space = make_space(problem, self.dialect, self.device, fixed)
             cost = {"cost": lambda config: compile_cost(problem, config, self.device)}
-            self.samples[key] = Sample(space, f"{SEED} {key}", **cost)
+            text = dataclasses.replace(key[0][0], determinism="any"), key[0][1]
+            self.samples[key] = Sample(space, f"{SEED} {key}", **cost, compiled=self.compiled[text])
         return self.samples[key]
 
     def _is_fit(self, problem: Problem, config: Config) -> bool:
