@@ -15,12 +15,27 @@ from redtune.types import Device, Kernel, Problem
 
 def reading_kernels(device: Device, dialect: Dialect, data_bytes: int) -> Iterator[Kernel]:
     """Kernels to be launched without their combine: max of int32, one instruction an element."""
-    problem = Problem("max", "int32", "int32", max(1, data_bytes // 4))
+    problem = _problem(max(1, data_bytes // 4))
+    for config in _configs(problem, dialect, device):
+        yield render(problem, config, dialect, device)
+
+
+def is_reading(kernel: Kernel, dialect: Dialect, device: Device) -> bool:
+    """Whether a kernel is one of those. Every search needs them, whatever it is for."""
+    problem = kernel.problem
+    return problem == _problem(problem.n) and kernel.config in _configs(problem, dialect, device)
+
+
+def _problem(n: int) -> Problem:
+    return Problem("max", "int32", "int32", n)
+
+
+def _configs(problem: Problem, dialect: Dialect, device: Device) -> Iterator[Config]:
     for shape in _shapes(device):
         for exchange in ("shuffle", "lds"):
             config = settled(replace(Config(combine="two_pass"), exchange=exchange, **shape))
             if is_legal(config, problem, dialect, device):
-                yield render(problem, config, dialect, device)
+                yield config
                 break
 
 

@@ -81,10 +81,19 @@ class Station:
         return {"devices": [as_json(device) for device in backend_named(job["backend"]).devices()]}
 
     def compile(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A kernel's binary, or the compiler's log."""
-        device = from_json(Device, job["device"])
+        """A kernel's binary, or the compiler's log. What every search compiles is kept for the next one."""
+        from redtune import store
+        from redtune.readers import is_reading
+
+        kernel, device = from_json(Kernel, job["kernel"]), from_json(Device, job["device"])
+        backend = backend_named(device.backend)
+        is_kept = is_reading(kernel, backend.dialect, device)
+        binary = store.read_binary(kernel, device) if is_kept else None
         try:
-            binary = backend_named(device.backend).compile(from_json(Kernel, job["kernel"]), device)
+            if binary is None:
+                binary = backend.compile(kernel, device)
+                if is_kept:
+                    store.keep_binary(kernel, device, binary)
         except CompileError as error:
             return {"done": False, "refused": str(error), "log": error.log}
         return {"done": True, "binary": base64.b64encode(binary).decode()}
@@ -120,6 +129,14 @@ class Station:
     def _load(self, job: dict[str, Any]) -> tuple[Kernel, Any]:
         kernel = from_json(Kernel, job["kernel"])
         return kernel, self.opened.session.load(kernel, base64.b64decode(job["binary"]))
+
+    def _load_reading(self, job: dict[str, Any]) -> tuple[Kernel, Any]:
+        """A kernel that only reads. Its binary may be a kept one of another driver, whatever it says of itself."""
+        try:
+            return self._load(job)
+        except Exception:  # whatever a driver raises
+            kernel, opened = from_json(Kernel, job["kernel"]), self.opened
+            return kernel, opened.session.load(kernel, opened.backend.compile(kernel, opened.device))
 
     def _bench(self, job: dict[str, Any]) -> Bench:
         from redtune.judge import Bench
@@ -209,7 +226,7 @@ class Station:
 
         from redtune.contest import reading_call
 
-        session, (kernel, program) = self.opened.session, self._load(item)
+        session, (kernel, program) = self.opened.session, self._load_reading(item)
         scratch = session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
         return [reading_call(session, kernel, program, scratch, data) for data in buffers]
 

@@ -1,11 +1,14 @@
-"""What every test shares: golden files and a cache folder of its own."""
+"""What every test shares: golden files, a cache folder of its own, and what was compiled."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.caches import SHARED, new_cache
 
 GOLDEN = Path(__file__).parent / "golden"
 collect_ignore = ["exported"]  # pinned exports have tests of their own, for a GPU
@@ -19,8 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """No test reads or writes what the user has tuned."""
-    folder = tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "binaries"
+    shared.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SHARED, str(shared))
+        folder = new_cache(tmp_path_factory.mktemp("caches") / "cache")
         patch.setenv("REDTUNE_CACHE", str(folder))
         yield folder
 

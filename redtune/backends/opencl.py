@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.metadata
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +156,7 @@ __attribute__((intel_reqd_sub_group_size(%d))) __kernel void probe(__global uint
 """
 
 
-def _granted_waves(cl: Any, device: Any) -> tuple[int, ...]:
+def _granted_waves(cl: Any, device: Any, about: Device) -> tuple[int, ...]:
     """The sub-group sizes a kernel gets when it asks: tried and read back, as the query is not in every binding."""
     import numpy as np
 
@@ -164,7 +167,7 @@ def _granted_waves(cl: Any, device: Any) -> tuple[int, ...]:
     granted = []
     for wave in WAVES:
         try:
-            program = cl.Program(context, _PROBE % wave).build(options=["-cl-std=CL2.0"], cache_dir=False)
+            program = _probe(cl, context, device, about, wave)
             out = np.zeros(wave, np.uint32)
             buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, out.nbytes)
             cl.Kernel(program, "probe")(queue, (wave,), (wave,), buffer)
@@ -174,6 +177,24 @@ def _granted_waves(cl: Any, device: Any) -> tuple[int, ...]:
         if (out == wave).all():
             granted.append(wave)
     return tuple(granted)
+
+
+def _probe(cl: Any, context: Any, device: Any, about: Device, wave: int) -> Any:
+    """The probe of a size, which is compiled once and kept: the compiler's start is half of what listing devices takes.
+    It runs every time, so that it is the device who says what it grants."""
+    from redtune import store
+
+    source, flags = _PROBE % wave, ("-cl-std=CL2.0",)
+    digest = hashlib.sha256("\n".join((source, *flags)).encode()).hexdigest()[:16]
+    problem = Problem("max", "uint32", "uint32", wave)
+    kernel = Kernel(problem, Config(), "opencl", about.arch, source, flags, (), 0, 0, digest)
+    binary = store.read_binary(kernel, about)
+    if binary is not None:
+        with contextlib.suppress(cl.Error):  # of another driver, whatever it says of itself
+            return cl.Program(context, [device], [binary]).build(cache_dir=False)
+    program = cl.Program(context, source).build(options=list(flags), cache_dir=False)
+    store.keep_binary(kernel, about, bytes(program.get_info(cl.program_info.BINARIES)[0]))
+    return program
 
 
 def _device_atomics(cl: Any, device: Any) -> bool:
@@ -225,14 +246,14 @@ class Backend:
 
     def _device(self, cl: Any, index: int, device: Any) -> Device:
         is_cpu = bool(device.type & cl.device_type.CPU)
-        return Device(
+        found = Device(
             backend="opencl",
             index=index,
             name=device.name.strip(),
             vendor=device.vendor.strip(),
             arch=_architecture(device),
             kind="cpu" if is_cpu else "gpu",
-            waves=_granted_waves(cl, device),
+            waves=(),
             max_block=int(device.max_work_group_size),
             lds_bytes=int(device.local_mem_size),
             compute_units=int(device.max_compute_units),
@@ -242,6 +263,7 @@ class Backend:
             toolchain=f"{device.platform.name.strip()}, {device.version.strip()}",
             driver=device.driver_version.strip(),
         )
+        return replace(found, waves=_granted_waves(cl, device, found))
 
     def describe(self, arch: str) -> Device:
         if not arch:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.caches import new_cache
 from tests.need import need
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     need("opencl")
     found = blocks("python")
     assert found
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(new_cache(tmp_path / "cache"))}
     for block in found:
         command = [sys.executable, "-c", block]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
@@ -39,7 +40,7 @@ def test_the_arrays_of_the_readme_give_what_numpy_gives(tmp_path: Path) -> None:
     need("opencl")
     block = next(block for block in blocks("python") if "offsets" in block)
     assert len(block.strip().splitlines()) <= 10
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDTUNE_CACHE": str(new_cache(tmp_path / "cache"))}
     command = [sys.executable, "-c", block]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     x = np.random.default_rng(0).standard_normal((512, 300), dtype=np.float32)

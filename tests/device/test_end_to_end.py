@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from redtune.operators import OPERATORS
+from tests.caches import new_cache
 from tests.need import need
 
 ROOT = Path(__file__).parents[2]
-SEARCH = ("search", "--op", "max", "--n", "2**20", "--trials", "6", "--time-limit", "20", "--backend", "opencl")
+N = 1 << 16
+SEARCH = ("search", "--op", "max", "--n", "2**16", "--trials", "6", "--time-limit", "20", "--backend", "opencl")
 # The command line, and a look at what it has imported by the end.
 WITHOUT_DEVICE = """
 import sys
@@ -31,7 +33,7 @@ sys.exit(f"the parent imported {opened}" if opened else code)
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     need("opencl")
-    return tmp_path_factory.mktemp("a cache")
+    return new_cache(tmp_path_factory.mktemp("some") / "a cache")
 
 
 def redtune(cache: Path, *arguments: str, program: tuple[str, ...] = ("-m", "redtune")) -> tuple[str, str]:
@@ -60,7 +62,7 @@ def test_search_prints_one_document_and_nothing_else(found: tuple[str, str]) -> 
     assert err == ""
     assert {"problem", "device", "best", "trials", "verdicts"} <= set(document)
     assert document["problem"]["op"] == "max"
-    assert document["problem"]["n"] == 1 << 20
+    assert document["problem"]["n"] == N
     assert document["device"]["backend"] == "opencl"
     assert 1 <= document["trials"] <= 6
     assert sum(count for verdict, count in document["verdicts"].items() if verdict != "REFUSED") == document["trials"]
@@ -68,7 +70,7 @@ def test_search_prints_one_document_and_nothing_else(found: tuple[str, str]) -> 
     for name in ("median_us", "spread_us", "gbps", "ceiling_gbps", "baseline_us", "default_us", "worst_us"):
         assert isinstance(best[name], float), name
         assert best[name] > 0 or name == "spread_us"
-    assert best["gbps"] == pytest.approx(4 * (1 << 20) / best["median_us"] * 1e-3)
+    assert best["gbps"] == pytest.approx(4 * N / best["median_us"] * 1e-3)
     assert best["determinism"] in ("run-to-run", "varies")
     assert {"block", "vector", "items", "combine"} <= set(best["config"])
     assert document["is_saved"]
@@ -87,7 +89,7 @@ def test_show_lists_the_entry_with_its_evidence(cache: Path, found: tuple[str, s
     document = json.loads(found[0])
     best = document["best"]
     out, _ = redtune(cache, "show", "--op", "max")
-    assert "1048576" in out
+    assert "65536" in out
     assert f"{document['trials']} trials, cold" in " ".join(out.split())
     (shown,) = json.loads(redtune(cache, "show", "--json")[0])["tuned"]
     assert shown["from"] == "here"
@@ -96,7 +98,7 @@ def test_show_lists_the_entry_with_its_evidence(cache: Path, found: tuple[str, s
 
 
 def test_show_source_prints_the_tuned_kernel(cache: Path, found: tuple[str, str]) -> None:
-    out, err = redtune(cache, "show", "--source", "--op", "max", "--n", "2**20", "--backend", "opencl")
+    out, err = redtune(cache, "show", "--source", "--op", "max", "--n", "2**16", "--backend", "opencl")
     assert err == ""
     assert f"#define BLOCK {json.loads(redtune(cache, 'show', '--json')[0])['tuned'][0]['config']['block']} " in out
 
@@ -283,7 +285,7 @@ def test_searches_of_operators_that_numpy_calls_otherwise_end_well(cache: Path) 
 
 
 def test_run_prints_the_value_alone(cache: Path, tmp_path: Path, found: tuple[str, str]) -> None:
-    values = negative(1 << 20)
+    values = negative(N)
     np.save(tmp_path / "x.npy", values)
     out, err = redtune(cache, "run", str(tmp_path / "x.npy"), "--op", "max", "--backend", "opencl")
     assert float(out) == values.max()

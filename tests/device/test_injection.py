@@ -17,6 +17,7 @@ from redtune.lab import Lab, list_devices
 from redtune.render import render
 from redtune.tuner import Search
 from redtune.types import Device, Kernel, Problem, Verdict
+from tests.caches import new_cache
 from tests.device.contract import endless, illegal
 from tests.need import need
 
@@ -53,7 +54,7 @@ FAULTS: dict[Verdict, Callable[[Kernel], Kernel]] = {
 
 def test_the_search_names_them_and_ends_with_a_right_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("opencl")
-    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path))
+    monkeypatch.setenv("REDTUNE_CACHE", str(new_cache(tmp_path / "cache")))
     monkeypatch.setattr("redtune.lab.TRIAL_LIMIT_S", 5.0)
     # Another test of this process may have imported it; the search must not import it again.
     monkeypatch.delitem(sys.modules, "pyopencl", raising=False)

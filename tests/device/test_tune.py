@@ -14,6 +14,7 @@ import pytest
 
 import redtune
 from redtune.preparing import PREPARED, forget
+from tests.caches import new_cache
 from tests.need import need
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("opencl")
-    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("REDTUNE_CACHE", str(new_cache(tmp_path / "cache")))
     forget()
 
 
