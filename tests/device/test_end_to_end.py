@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from redtune import cli
+from redtune.lab import list_devices
 from redtune.operators import OPERATORS
 from tests.caches import new_cache
 from tests.need import need
@@ -48,6 +51,25 @@ def redtune(cache: Path, *arguments: str, program: tuple[str, ...] = ("-m", "red
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+@pytest.fixture
+def run(cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """What a run prints as JSON. In this process, and the devices are listed once: what a process of its own does is
+    seen below, and as many starts would tell no more."""
+    monkeypatch.setenv("REDTUNE_CACHE", str(cache))
+    monkeypatch.setattr("redtune.lab.list_devices", listed)
+
+    def said(*arguments: str) -> Any:
+        code = cli.main(["run", *arguments, "--backend", "opencl", "--json"])
+        out, err = capsys.readouterr()
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return said
+
+
+listed = functools.cache(list_devices)
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +167,11 @@ FILES: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_run_equals_numpy(kind: str, cache: Path, tmp_path: Path) -> None:
+def test_run_equals_numpy(kind: str, run: Callable[..., Any], tmp_path: Path) -> None:
     op, make = FILES[kind]
     values = make()
     np.save(tmp_path / "some data.npy", values)
-    out, _ = redtune(cache, "run", str(tmp_path / "some data.npy"), "--op", op, "--backend", "opencl", "--json")
-    document = json.loads(out)
+    document = run(str(tmp_path / "some data.npy"), "--op", op)
     assert document["value"] == getattr(np, op)(values).item()
     assert document["n"] == values.size
 
@@ -207,15 +228,16 @@ def test_run_has_every_operator_of_one_array() -> None:
 # Each starts processes and compiles for seconds; tests/text/test_files.py has every operator with numpy in place of a
 # device.
 @pytest.mark.parametrize("op", list(REST)[::3])
-def test_run_of_every_third_operator_is_within_a_millionth_of_numpy(op: str, cache: Path, tmp_path: Path) -> None:
+def test_run_of_every_third_operator_is_within_a_millionth_of_numpy(
+    op: str, run: Callable[..., Any], tmp_path: Path
+) -> None:
     make, right = REST[op]
     values = make()
     np.save(tmp_path / "x.npy", values)
-    out, _ = redtune(cache, "run", str(tmp_path / "x.npy"), "--op", op, "--backend", "opencl", "--json")
+    value = run(str(tmp_path / "x.npy"), "--op", op)["value"]
     with np.errstate(over="ignore"):
         wanted = right(values)
     wanted = wanted if isinstance(wanted, list) else wanted.item() if hasattr(wanted, "item") else wanted
-    value = json.loads(out)["value"]
     assert value == (wanted if isinstance(wanted, (int, bool)) else pytest.approx(wanted, rel=1e-6))
 
 
@@ -228,12 +250,11 @@ AXES = {
 
 
 @pytest.mark.parametrize("which", AXES)
-def test_run_of_some_axes_equals_numpy(which: str, cache: Path, tmp_path: Path) -> None:
+def test_run_of_some_axes_equals_numpy(which: str, run: Callable[..., Any], tmp_path: Path) -> None:
     shape, axis = AXES[which]
     values = np.random.default_rng(4).integers(-128, 128, shape).astype(np.int8)
     np.save(tmp_path / "x.npy", values)
-    given = ("--op", "sum", "--axis", axis, "--backend", "opencl", "--json", "--out", str(tmp_path / "out.npy"))
-    document = json.loads(redtune(cache, "run", str(tmp_path / "x.npy"), *given)[0])
+    document = run(str(tmp_path / "x.npy"), "--op", "sum", "--axis", axis, "--out", str(tmp_path / "out.npy"))
     right = values.sum(axis=tuple(map(int, axis.split(","))))
     assert document["value"] == right.tolist()
     assert document["shape"] == list(right.shape)
