@@ -133,7 +133,7 @@ class Queue:
         if self.written[cell].done() and self.written[cell].exception() is None:
             needed += [self.lab.ahead.kernel(kernel) for kernel in self.written[cell].result().values()]
         if waits_for_library:
-            needed.append(self.lab.ahead.library(cell.problem))
+            needed += [self.lab.ahead.library(cell.problem), self.lab.ahead.warm(cell.problem)]
         yield from (future for future in needed if not future.done())
 
     def next(self, is_patient: Callable[[], bool], until: float) -> Cell | None:
@@ -172,6 +172,7 @@ def measure_cells(
         queue = Queue(lab, list(dict.fromkeys(cells)), 1 if device.kind == "cpu" else AHEAD)
         for waiting in queue.waiting:
             lab.ahead.library(waiting.problem)
+            lab.ahead.warm(waiting.problem)
         try:
             while queue.waiting:
                 cell = queue.next(lambda: time.monotonic() < give_up, until)

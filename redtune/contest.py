@@ -12,20 +12,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from redtune.agreement import agreement, compared_places
-from redtune.backends import Replay, Rival, Session
+from redtune.backends import Call, Replay, Rival, Session
 from redtune.clock import FEW, LONG_S, ROTATION, SHORTEST_S, interleave, paced
+from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import in_a_line
 from redtune.judge import Bench, share_scratch
 from redtune.operators import result_of
 from redtune.plan import read_bytes
 from redtune.pool import Pool, Slices, make_pool, padded
-from redtune.types import Device, Kernel, Problem, as_json
+from redtune.types import Device, Kernel, Problem, as_json, from_json
 from redtune.windows import Window
 
 MOST = 256  # calls in a sample
@@ -79,7 +81,7 @@ class Contest:
 
     session: Session
     device: Device
-    dialect: Any
+    dialect: Dialect
     problem: Problem
     data: Slices
     is_cold: bool
@@ -166,7 +168,7 @@ class Contest:
         return rows
 
 
-def reading_call(session: Session, kernel: Kernel, program: Any, scratch: Any, data: Any) -> Any:
+def reading_call(session: Session, kernel: Kernel, program: Any, scratch: Any, data: Any) -> Call:
     """The main launch alone: the kernel reads, and its blocks never meet."""
     values = {"data_first": 0, "n": kernel.problem.n, "partials": scratch, "out": scratch, "data": data}
     return session.bind(program, [launch for launch in kernel.launches if "data" in launch.args], values)
@@ -184,6 +186,33 @@ def pool_bytes(problem: Problem, device: Device, is_cold: bool) -> int:
     stride = padded(read_bytes(problem))
     rotating = -(-ROTATION * device.cache_bytes // stride) if is_cold else 1
     return max(AREA[device.kind], stride * (rotating if rotating <= ROTATING else 1))
+
+
+def contend(
+    session: Session,
+    device: Device,
+    dialect: Dialect,
+    grounds: Grounds,
+    job: dict[str, Any],
+    load: Callable[[dict[str, Any]], Loaded],
+) -> dict[str, Any]:
+    """One contest as the parent asks for it."""
+    problem, is_cold = from_json(Problem, job["problem"]), job["is_cold"]
+    pool = grounds.pool(session, device, problem.dtype, pool_bytes(problem, device, is_cold), job["seed"])
+    data = Slices(pool, read_bytes(problem))
+    contest = Contest(session, device, dialect, problem, data, is_cold)
+    if contest.is_flushed and grounds.flush is None:
+        grounds.flush = session.replay([_reads_other_data(session, *load(item)) for item in job["flush"]])
+    kernels, readers = ([load(item) for item in job[name]] for name in ("kernels", "readers"))
+    library = job["library"] if job["library_absent"] else Path(job["library"])
+    rivals = session.rivals(problem, data, library) if job["with_libraries"] else ()
+    return hold(contest, kernels, readers, rivals, job["rounds"], grounds.flush.run if grounds.flush else lambda: 0.0)
+
+
+def _reads_other_data(session: Session, kernel: Kernel, program: Any) -> Call:
+    """A kernel that only reads, on a buffer of its own."""
+    scratch = session.upload(np.zeros(kernel.partials_bytes + 64, np.uint8))
+    return reading_call(session, kernel, program, scratch, session.upload(np.zeros(kernel.problem.n, np.int32)))
 
 
 def hold(

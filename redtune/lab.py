@@ -137,7 +137,7 @@ class Lab:
         for compiler in self._all_compilers:
             self._compilers.put(compiler)
         self._pool = ThreadPoolExecutor(self.jobs)
-        self.ahead = Ahead(self.compile_ahead, backend_named(device.backend), device.arch)
+        self.ahead = Ahead(self.compile_ahead, backend_named(device.backend), device)
         self.patience_s = BUILD_LIMIT_S  # how long a contest waits for a library that is being compiled
         self._fastest_readers: dict[int, list[Compiled]] = {}  # by data size
         self._worker = WorkerProcess(under)

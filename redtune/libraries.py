@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,23 @@ def torch_rival(session: Any, problem: Problem, data: Inputs) -> Rival:
         results=results,
         replay=lambda turns: session.replay([call(k) for k in turns]),
     )
+
+
+LITTLE = 1 << 12  # elements of an axis, of which CuPy compiles what it does for more
+WIDE = 1 << 16
+
+
+def warm_cupy(session: Any, problem: Problem) -> None:
+    """Has CuPy compile what it needs for a problem, and keep it on the disk: it takes seconds where it does."""
+    import numpy as np
+
+    n = min(problem.n, LITTLE) if problem.layout != "rows" else problem.n
+    small = replace(problem, n=n, outer=min(problem.outer, 2), inner=min(problem.inner, WIDE))
+    size = read_bytes(small)
+    buffer = session.empty(size)
+    session.write(buffer, np.ones(size // dtype_named(problem.dtype).bytes, problem.dtype))
+    cupy_rival(session, small, [buffer])
+    session.stream.synchronize()
 
 
 def cupy_rival(session: Any, problem: Problem, data: Inputs | Sequence[Any]) -> Rival:

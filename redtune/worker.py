@@ -232,30 +232,19 @@ class Station:
 
     def beside(self, job: dict[str, Any]) -> dict[str, Any]:
         """Times kernels, libraries and readers side by side on random data, and compares what they give."""
-        from redtune.contest import Contest, Grounds, hold, pool_bytes
-        from redtune.plan import read_bytes
-        from redtune.pool import Slices
+        from redtune.contest import Grounds, contend
 
-        opened, problem = self.opened, from_json(Problem, job["problem"])
-        grounds = self._grounds = self._grounds or Grounds()
-        size = pool_bytes(problem, opened.device, job["is_cold"])
-        pool = grounds.pool(opened.session, opened.device, problem.dtype, size, job["seed"])
-        data = Slices(pool, read_bytes(problem))
-        contest = Contest(opened.session, opened.device, opened.backend.dialect, problem, data, job["is_cold"])
-        if contest.is_flushed and grounds.flush is None:
-            calls = [call for item in job["flush"] for call in self._reads(item, [self._other(item)])]
-            grounds.flush = opened.session.replay(calls)
-        kernels, readers = ([self._load(item) for item in job[name]] for name in ("kernels", "readers"))
-        library: Path | str = job["library"] if job["library_absent"] else Path(job["library"])
-        rivals = opened.session.rivals(problem, data, library) if job["with_libraries"] else ()
-        flush = grounds.flush.run if grounds.flush else lambda: 0.0
-        return hold(contest, kernels, readers, rivals, job["rounds"], flush)
+        self._grounds = self._grounds or Grounds()
+        opened = self.opened
+        place = opened.session, opened.device, opened.backend.dialect
+        return contend(*place, self._grounds, job, self._load)
 
-    def _other(self, item: dict[str, Any]) -> Any:
-        """A buffer of as many bytes as a reading kernel reads."""
-        import numpy as np
-
-        return self.opened.session.upload(np.zeros(from_json(Kernel, item["kernel"]).problem.n, np.int32))
+    def warm(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Calls the libraries on little data, so that what they compile then is on the disk."""
+        if self._opened is None:
+            self.open(job)
+        self.opened.session.warm(from_json(Problem, job["problem"]))
+        return {"warm": True}
 
     def copy(self, job: dict[str, Any]) -> dict[str, Any]:
         """Times copies from device memory to device memory."""

@@ -122,6 +122,10 @@ class Session(Protocol):
         Raises BackendMissing with the reason when there is none."""
         ...
 
+    def warm(self, problem: Problem) -> None:
+        """Calls libraries that compile when they are first called on a little of such data."""
+        ...
+
     def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
         """The libraries at hand for a problem, or the name of one with the reason why it is absent. `compiled` is what
         `Backend.build_library` made, or why it did not."""
@@ -152,6 +156,10 @@ class Backend(Protocol):
     def build_library(self, problem: Problem, arch: str) -> Path:
         """The library that has to be compiled before it can be measured beside a problem's kernels, compiled and kept.
         It takes seconds. Raises BackendMissing with the reason where there is none."""
+        ...
+
+    def is_slow_at_first(self, problem: Problem) -> bool:
+        """Whether a library compiles for seconds when it is first called on such a problem, and keeps that."""
         ...
 
     def open(self, device: Device) -> Session:

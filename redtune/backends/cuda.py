@@ -15,7 +15,7 @@ from redtune.config import Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
-from redtune.libraries import cuda_rivals, cupy_rival
+from redtune.libraries import cuda_rivals, cupy_rival, warm_cupy
 from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, field_type
 from redtune.plan import is_split
@@ -230,6 +230,9 @@ class Backend:
     def build_library(self, problem: Problem, arch: str) -> Path:
         return cub.build(problem, arch)
 
+    def is_slow_at_first(self, problem: Problem) -> bool:
+        return problem.dtype != "bfloat16"  # which CuPy has not
+
     def open(self, device: Device) -> CudaSession:
         return CudaSession(import_cupy(), device)
 
@@ -357,6 +360,9 @@ class CudaSession:
     ) -> tuple[str, Callable[[], float]]:
         rival = cupy_rival(self, problem, data)
         return rival.name, turning(rival.replay, len(data))
+
+    def warm(self, problem: Problem) -> None:
+        warm_cupy(self, problem)
 
     def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
         return cuda_rivals(self, problem, data, compiled)

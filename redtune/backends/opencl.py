@@ -302,6 +302,9 @@ class Backend:
     def build_library(self, problem: Problem, arch: str) -> Path:
         raise BackendMissing("no library for OpenCL has to be compiled")
 
+    def is_slow_at_first(self, problem: Problem) -> bool:
+        return False
+
     def open(self, device: Device) -> OpenclSession:
         cl, found = self.found()
         return OpenclSession(cl, found[device.index], device.kind == "cpu")
@@ -426,6 +429,9 @@ class OpenclSession:
     ) -> tuple[str, Callable[[], float]]:
         rival = self._numpy(problem, lambda k: hosts[k])
         return rival.name, turning(rival.replay, len(hosts))
+
+    def warm(self, problem: Problem) -> None:
+        """Nothing: numpy compiles nothing."""
 
     def rivals(self, problem: Problem, data: Inputs, compiled: Path | str) -> Iterator[Rival | tuple[str, str]]:
         try:

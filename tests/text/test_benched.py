@@ -200,6 +200,8 @@ class Ahead:
             future.set_result(Path("cub.so"))
         return future
 
+    warm = library
+
 
 class Lab(FakeLab):
     """A lab whose contests are scripted: what `beside` gives for a problem, or raises."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from redtune.backends import Rival
-from redtune.libraries import cuda_rivals, cupy_rival
+from redtune.libraries import cuda_rivals, cupy_rival, warm_cupy
 from redtune.problems import make_problem
 
 
@@ -57,6 +57,12 @@ class Session:
     def __init__(self) -> None:
         self.cupy, self.stream, self.arch = Cupy(), Stream(), "sm_90"
 
+    def empty(self, size: int) -> Any:
+        return np.zeros(size, np.uint8)
+
+    def write(self, buffer: Any, host: Any) -> None:
+        buffer[:] = host.view(np.uint8)
+
     def replay(self, calls: Sequence[Any]) -> Any:
         def run() -> float:
             for call in calls:
@@ -78,6 +84,23 @@ def test_results_are_those_of_the_first_input_and_calls_take_every_one() -> None
     assert (dtype, found.tolist()) == ("int64", [4, 4, 4, 4])
     assert (rival.name, rival.types) == ("cupy 14", "in int64, to int64")
     assert rival.replay([0, 1, 2, 0]).run() == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "shape"),
+    [
+        (make_problem("sum", "float32", 1 << 28), (1, 4096)),
+        (make_problem("max", "int8", 65536, outer=1 << 12), (1, 2, 65536, 1)),
+        (make_problem("var", "float16", 1 << 20, inner=256), (1, 1, 4096, 256)),
+        (make_problem("dot", "float32", 1 << 20), (2, 4096)),
+    ],
+)
+def test_it_is_made_warm_on_little_of_the_same_kind(problem: Any, shape: tuple[int, ...]) -> None:
+    session, asked = Session(), []
+    own = session.cupy.ndarray
+    session.cupy.ndarray = lambda given, dtype, memptr: (asked.append(given), own(given, dtype, memptr))[1]  # type: ignore[method-assign, func-returns-value]
+    warm_cupy(session, problem)
+    assert asked == [shape]
 
 
 def test_each_library_is_there_or_absent_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
