@@ -28,6 +28,7 @@ from redtune.types import Best, Device, Problem, as_json, from_json
 
 MAX_FILE_BYTES = 1 << 17  # five times what every layout and size takes
 MAX_ROWS = 500
+NEAR = 4  # powers of two between sizes: further away, what is like a problem in its own size is the better start
 WIDE = 1 << 20  # of a line of YAML that is not to be broken
 
 
@@ -176,16 +177,26 @@ def entries(root: Path, op: str | None = None, dtype: str | None = None, determi
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def same(folder: Path, problem: Problem) -> list[Best]:
-    """The rows of the very operator, dtype and layout, the nearest size first. Masks, initial values and other running
-    types have no rows of their own."""
+def near(folder: Path, problem: Problem) -> list[Best]:
+    """The rows of the very operator, dtype and layout for sizes near the problem's, the nearest first. Masks, initial
+    values and other running types have no rows of their own."""
+    return [best for best in _same(folder, problem) if apart(best.problem, problem) <= NEAR]
+
+
+def otherwise(folder: Path, problem: Problem) -> Iterator[Best]:
+    """The rows for what is like the problem, of sizes near its own; then those for other sizes, the nearest first."""
+    if folder.is_dir():
+        yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) <= NEAR)
+        yield from (best for best in _same(folder, problem) if apart(best.problem, problem) > NEAR)
+        yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) > NEAR)
+
+
+def _same(folder: Path, problem: Problem) -> list[Best]:
     return [] if problem.custom else _rows(folder, problem.op, problem.dtype, problem)
 
 
-def alike(folder: Path, problem: Problem) -> Iterator[Best]:
-    """The rows for what is like the problem: the same operator on another dtype, then another operator."""
-    if not folder.is_dir():
-        return
+def _alike(folder: Path, problem: Problem) -> Iterator[Best]:
+    """The same operator on another dtype, then another operator."""
     dtypes = like_dtypes(problem.dtype)
     pairs = [] if problem.custom else [(problem.op, dtype) for dtype in dtypes]
     pairs += [(op, dtype) for dtype in (problem.dtype, *dtypes) for op in like_operators(problem)]

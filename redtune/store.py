@@ -240,11 +240,11 @@ def candidates(problem: Problem, device: Device, temperature: str) -> Iterator[F
 
 def _of_architecture(name: str, problem: Problem, device: Device, temperature: str) -> Iterator[Found]:
     """The user's entries and those shipped, by size; the user's of another device; what is shipped for problems that
-    are like this one."""
+    are like this one, and for sizes that are not."""
     is_own, elsewhere = name == folder_name(device), list[Found]()
     tuned = _near_sizes(cache_path() / "configs" / name, problem, temperature)
     ranked: list[tuple[int, int, Path | Best]] = [(distance, 0, path) for distance, path in tuned]
-    ranked += [(apart(best.problem, problem), 1, best) for best in shipped.same(shipped_path() / name, problem)]
+    ranked += [(apart(best.problem, problem), 1, best) for best in shipped.near(shipped_path() / name, problem)]
     for distance, _, entry in sorted(ranked, key=lambda row: row[:2]):
         best = read_entry(entry) if isinstance(entry, Path) else entry
         if best is None or (best.device.vendor != device.vendor and not is_own):
@@ -259,7 +259,7 @@ def _of_architecture(name: str, problem: Problem, device: Device, temperature: s
             size = f" for {in_words(best.problem)}" if distance else ""
             yield Found(best.config, f"tuned here{size}{_age(best, device)}", best)
     yield from elsewhere
-    for best in shipped.alike(shipped_path() / name, problem):
+    for best in shipped.otherwise(shipped_path() / name, problem):
         if is_own or best.device.vendor == device.vendor:
             yield _shipped(best, problem, device, temperature)
 

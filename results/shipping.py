@@ -172,6 +172,7 @@ class Shipper:
         self._prepared: dict[Problem, Future[list[Kernel]]] = {}
         self._writer, self._lock = ThreadPoolExecutor(1), threading.Lock()
         self._judges: list[Lab] = []
+        self._pending: dict[Problem, dict[str, Compiled]] = {}  # winners that are not proven yet
         self._judge_s = JUDGED_S
 
     def __enter__(self) -> Shipper:
@@ -201,6 +202,7 @@ class Shipper:
                 self.failures.append(f"{problem.op} of {problem.dtype}, {problem.layout}: {error}")
                 continue
             self.results[problem] = result
+            self._await_proof(result)
             yield problem, result
 
     def _prepare(self, problem: Problem) -> Future[list[Kernel]]:
@@ -305,16 +307,13 @@ class Shipper:
 
     # --- proving --------------------------------------------------------------------------------------------------
 
-    def _pending(self) -> dict[Problem, list[Compiled]]:
-        """The winners that are not proven yet, by the problem that the judge gets."""
-        rows: dict[Problem, dict[str, Compiled]] = {}
-        for problem, result in self.results.items():
-            kernel = result.compiled.kernel
-            if kernel.digest not in self.verdicts:
-                there = self._moderate(problem, kernel)
-                text = render(there, kernel.config, self.dialect, self.device)
-                rows.setdefault(there, {})[kernel.digest] = replace(result.compiled, kernel=text)
-        return {there: list(found.values()) for there, found in rows.items()}
+    def _await_proof(self, result: Result) -> None:
+        """Remembers a winner that is not proven yet, under the problem that the judge gets."""
+        kernel = result.compiled.kernel
+        if kernel.digest not in self.verdicts:
+            there = self._moderate(result.problem, kernel)
+            text = render(there, kernel.config, self.dialect, self.device)
+            self._pending.setdefault(there, {})[kernel.digest] = replace(result.compiled, kernel=text)
 
     def _moderate(self, problem: Problem, kernel: Kernel) -> Problem:
         """The problem that the judge gets: a moderate one, where the kernel's text is the same there."""
@@ -328,17 +327,17 @@ class Shipper:
 
     def _due_s(self) -> float:
         """What the proofs that are due will take."""
-        return self._judge_s * (len(self._pending()) // self._most_judges() + 2)
+        return self._judge_s * (len(self._pending) // self._most_judges() + 2)
 
     def prove(self) -> None:
         """Judges what is not proven yet, several problems at once: nothing is timed meanwhile."""
-        pending = self._pending()
+        pending, self._pending = self._pending, {}
         if not pending:
             return
         began = time.monotonic()
         waiting: queue.SimpleQueue[tuple[Problem, list[Compiled]]] = queue.SimpleQueue()
-        for item in pending.items():
-            waiting.put(item)
+        for there, several in pending.items():
+            waiting.put((there, list(several.values())))
         # Their processes stay for the next time: to start one takes seconds.
         while len(self._judges) < min(self._most_judges(), len(pending)):
             self._judges.append(Lab(self.device, make_problem("max"), seed=self.seed, is_cold=False))

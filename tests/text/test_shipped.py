@@ -178,6 +178,16 @@ def test_the_same_operator_comes_before_another_and_both_before_another_architec
     assert look(p).best is None
 
 
+def test_what_is_alike_in_its_own_size_comes_before_another_size(root: Path) -> None:
+    p = problem("sum", n=1 << 10)
+    ship(root, problem("sum", n=1 << 28))
+    assert look(p).origin == "shipped for about 2^28 elements"
+    ship(root, problem("max", n=1 << 12))
+    assert look(p).origin == "shipped for max, about 2^12 elements"
+    ship(root, problem("sum", n=1 << 14))
+    assert look(p).origin == "shipped for about 2^14 elements"
+
+
 def test_likeness_is_of_width_and_kind() -> None:
     assert like_dtypes("bool") == ["uint8", "int8"]
     assert like_dtypes("uint8") == ["bool", "int8"]
