@@ -149,7 +149,8 @@ def _checked(lab: Lab, best: Best, seed: int) -> Remeasured:
         return replace(row, wrong=f"failed: {answers['kernel 0']}")
     if row.ratio and row.ratio[1] > 1.0:
         return replace(row, wrong=f"slower than the default: {row.ratio[0] - 1:.1%} more time, beyond noise")
-    if row.share and row.recorded_share and row.share < (1 - TOLERANCE) * row.recorded_share:
+    # Over tiny inputs the kernels that only read may take longer, and by how much says nothing.
+    if row.share and row.recorded_share and row.share < (1 - TOLERANCE) * min(1.0, row.recorded_share):
         return replace(row, wrong=f"slower than recorded: {row.share:.1%} of the ceiling, not {row.recorded_share:.1%}")
     return row
 

@@ -131,6 +131,15 @@ def test_less_of_the_ceiling_than_was_recorded(tmp_path: Path, lab: Any) -> None
     assert checked(tmp_path).rows[0].wrong == "slower than recorded: 89.5% of the ceiling, not 100.0%"
 
 
+def test_more_than_the_ceiling_is_not_asked_for_again(tmp_path: Path) -> None:
+    """Over tiny inputs the kernels that only read are no ceiling."""
+    put(tmp_path, sheet((SUM, TUNED), rows=(row(SUM, TUNED, ceiling_gbps=300.0),)))
+    (one,) = checked(tmp_path).rows
+    assert one.recorded_share is not None
+    assert one.recorded_share > 3
+    assert one.wrong == ""
+
+
 def test_a_row_that_is_refused_here(tmp_path: Path) -> None:
     """The device of the file may be another one of the architecture."""
     ship(tmp_path, SUM, config(block=1024))
