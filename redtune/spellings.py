@@ -56,8 +56,8 @@ def numpy_call(module: Any, problem: Problem) -> Call:
 
 
 def _squares(module: Any, x: Any, problem: Problem) -> Any:
-    # Of integers in the type of their sum: squares of a narrow one would wrap around before they are added.
-    return module.square(x) if x.dtype.kind == "f" else module.square(x, dtype=problem.accumulate)
+    # In the type of their sum: squares of a narrow integer would wrap around before they are added.
+    return module.square(x, dtype=problem.accumulate)
 
 
 def running_type(library: str, problem: Problem) -> str:
