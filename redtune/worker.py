@@ -135,8 +135,12 @@ class Station:
         try:
             return self._load(job)
         except Exception:  # whatever a driver raises
+            from redtune import store
+
             kernel, opened = from_json(Kernel, job["kernel"]), self.opened
-            return kernel, opened.session.load(kernel, opened.backend.compile(kernel, opened.device))
+            binary = opened.backend.compile(kernel, opened.device)
+            store.keep_binary(kernel, opened.device, binary)
+            return kernel, opened.session.load(kernel, binary)
 
     def _bench(self, job: dict[str, Any]) -> Bench:
         from redtune.judge import Bench

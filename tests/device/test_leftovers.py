@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from redtune import worker
+from redtune import store, worker
 from redtune.api import make_problem
 from redtune.defaults import default_config
 from redtune.lab import Lab, list_devices
 from redtune.process import WorkerDied
+from redtune.readers import reading_kernels
 from redtune.render import render
 from redtune.types import Kernel, Verdict
 from tests.device.test_injection import idle
@@ -154,3 +155,29 @@ def test_code_that_does_not_load_is_compiled_anew(tmp_path: Path) -> None:
         done = python(text.format(is_foreign=is_foreign), cache, **temporary)
         assert (done.returncode, done.stdout.strip()) == (0, compiled), done.stderr[-2000:]
     assert list(cache.rglob("*.bin"))
+
+
+def test_what_every_process_needs_is_compiled_anew_where_it_does_not_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe of sub-groups, and a kernel that only reads."""
+    need("opencl")
+    monkeypatch.setenv("REDTUNE_CACHE", str(tmp_path))
+    monkeypatch.setattr("redtune.lab.reading_kernels", lambda *given: list(reading_kernels(*given))[:1])
+
+    def kept() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (tmp_path / "binaries").rglob("*.bin")}
+
+    def measured() -> None:
+        (device, *_) = list_devices("opencl")
+        assert device.waves
+        with Lab(device, make_problem("max", "int32", 1 << 14), is_cold=False) as lab:
+            assert lab.ceiling(1 << 16).median_us > 0
+
+    measured()
+    mine = kept()
+    assert len(mine) == 3, "two sizes of sub-groups, and the kernel"
+    for path in mine:
+        path.write_bytes(b"foreign code" + store._checksum(path, b"foreign code"))
+    measured()
+    assert not [path for path, binary in kept().items() if binary.startswith(b"foreign")]
