@@ -50,6 +50,7 @@ def lines(found: Comparison, cell: Cell | None = None) -> Iterator[dict[str, Any
         "speedup_low": low,
         "speedup_high": high,
         "is_losing": found.is_losing,
+        "is_doubtful": found.is_doubtful,
     }
     for row in found.rows:
         yield {
@@ -94,6 +95,7 @@ def summary_of(bench: Benched) -> dict[str, Any]:
         "geometric_mean": bench.geometric_mean(),
         "losing": len(bench.losing()),
         "losing_within_noise": len(bench.within_noise()),
+        "doubtful": len(bench.doubtful()),
         "odd_rows": len(bench.odd()),
         "failed": len(bench.failed),
         "cut": len(bench.cut),
@@ -120,7 +122,7 @@ def benched_json(bench: Benched) -> dict[str, Any]:
 def _cell_json(one: Measured) -> dict[str, Any]:
     found = as_json(one.found)
     del found["device"]
-    losing = {"is_losing": one.found.is_losing, "best": one.found.ours.name}
+    losing = {"is_losing": one.found.is_losing, "is_doubtful": one.found.is_doubtful, "best": one.found.ours.name}
     return {"cell": str(one.cell), "size": one.cell.size, **losing, **found}
 
 
@@ -178,6 +180,8 @@ def conclusion(bench: Benched, most: int | None = None) -> list[str]:
             f"speed-up over the best library: {bench.geometric_mean():.2f} (geometric mean of {compared} cells); "
             f"losing: {len(losing)} of them, {noise} within noise"
         )
+    if doubtful := bench.doubtful():
+        said.append(f"not plainly right, as others give something else: redtune in {len(doubtful)} cells")
     odd = [f"results differ in {one.cell}: {row.odd}" for one, row in bench.odd()]
     failed = [f"nothing of {cell}: {reason}" for cell, reason in bench.failed]
     for sentences, what in ((odd, "rows whose results differ"), (failed, "cells of which there is nothing")):
@@ -214,14 +218,14 @@ def cell_rows(one: Measured, usual: int) -> Iterator[list[str]]:
 
 def markdown(bench: Benched) -> Iterator[str]:
     """The lines of the Markdown file."""
-    device, usual, losing = bench.device, usual_samples(bench), bench.losing()
+    device, usual, losing = bench.device, usual_samples(bench), bench.to_look_at()
     yield f"# redtune beside the libraries on {device.name}\n"
     yield f"{device.backend}, {device.arch}; {device.toolchain}; driver {device.driver}; seed {bench.seed}.\n"
     yield from (f"- {sentence}" for sentence in conclusion(bench))
     yield "\nTimes are medians in microseconds, +- half the distance between the quartiles, cells timed in turns in one"
     yield "process. The speed-up is the time of the fastest library over that of redtune's fastest kernel, with the"
     yield "interval that holds the true median 19 times in 20. The ceiling is what kernels that only read reach.\n"
-    yield f"## Losing cells: {len(losing)}\n"
+    yield f"## Losing cells: {len(bench.losing())}, and cells in doubt: {len(bench.doubtful())}\n"
     yield from _markdown_cells(losing, usual) if losing else ["None."]
     if bench.cut:
         yield f"\n## Not reached because of {bench.stopped}: {len(bench.cut)}\n"
@@ -253,7 +257,7 @@ def show_benched(bench: Benched) -> None:
     """The cells, the lines through the large ones, and what it comes to."""
     out, usual = console(), usual_samples(bench)
     is_whole = len(bench.measured) <= SHOWN_WHOLE
-    rows = list(bench.measured) if is_whole else bench.losing()
+    rows = list(bench.measured) if is_whole else bench.to_look_at()
     title = "side by side" if is_whole else "the losing cells (every cell: --markdown FILE, --csv FILE)"
     if rows:
         out.print(_cell_table(rows, f"{title}, {bench.device.name} ({bench.device.backend}, {bench.temperature})"))

@@ -61,12 +61,19 @@ class Benched:
         return sorted(rows, key=lambda one: one.found.speedup or (0.0,))
 
     def losing(self) -> list[Measured]:
-        """The cells in which a library is faster or redtune's results are in doubt, the worst first."""
-        losing = [one for one in self.compared() if one.found.is_losing]
-        return losing + [one for one in self.measured if one.found.speedup is None and one.found.is_losing]
+        """The cells in which a library is faster, the worst first."""
+        return [one for one in self.compared() if one.found.is_losing]
+
+    def doubtful(self) -> list[Measured]:
+        """The cells in which it is not plain that redtune's results are right."""
+        return [one for one in self.measured if one.found.is_doubtful]
+
+    def to_look_at(self) -> list[Measured]:
+        """The losing cells, the worst first, and then the other doubtful ones."""
+        return self.losing() + [one for one in self.doubtful() if not one.found.is_losing]
 
     def within_noise(self) -> list[Measured]:
-        """Those of them whose interval reaches 1."""
+        """The losing cells whose interval reaches 1."""
         return [one for one in self.losing() if one.found.speedup and one.found.speedup[2] >= 1]
 
     def geometric_mean(self) -> float:

@@ -35,6 +35,7 @@ ROTATING = 64  # inputs at most that rotate past the cache
 AREA = {"gpu": 1 << 30, "cpu": 1 << 27}  # bytes of random data at least
 SLOW = 20.0  # who is so many times slower than the fastest has few samples
 PATIENCE_S = 0.02  # what took so long is not run again to see what it takes when it is warm
+ENOUGH_S = 5.0  # of rounds that take so long together there are fewer
 READERS = 2
 POOLS = 0.25  # of the device's memory at most
 
@@ -252,6 +253,8 @@ def hold(
             absent.append((entrant.name, in_a_line(error)))
     taking = [entrants[k] for k in samplers]
     few = [entrant.once_s > SLOW * fastest for entrant in taking]
+    all_s = sum(max(SHORTEST_S, entrant.once_s) for entrant in taking)
+    rounds = max(FEW, min(rounds, int(ENOUGH_S / all_s)))
     rows = _in_rounds(list(samplers.values()), few, rounds, flush if contest.is_flushed else lambda: None)
     timed = [
         {"group": e.group, "name": e.name, "types": e.types, "samples": row}

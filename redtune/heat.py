@@ -45,7 +45,7 @@ def write_plot(bench: Benched, path: str) -> None:
         raise UsageError("no cell has a library to compare with, so there is nothing to plot")
     names = [_named(rows) for _, rows in panels]
     widest = max(len(columns) for _, columns in names)
-    lost = bench.losing()
+    lost = bench.to_look_at()
     heights = [0.24 * len(ops) + 1.1 for ops, _ in names]
     listed = 0.14 * (1 + -(-min(len(lost), NAMED + 1) // 2)) + 0.15
     figure = Figure(figsize=(max(9.0, 2.2 + 0.24 * widest), sum(heights) + listed + 0.9), dpi=DPI, layout="constrained")
@@ -61,7 +61,9 @@ def write_plot(bench: Benched, path: str) -> None:
     bar.set_ticks([math.log2(tick) for tick in ticks], labels=[f"{tick:g}x" for tick in ticks])
     bar.set_label("speed-up over the best library", fontsize=8)
     _list(figure.add_subplot(grid[len(panels)]), lost)
-    mean = f"{bench.geometric_mean():.2f}x geometric mean of {len(bench.compared())} cells, {len(lost)} losing"
+    mean = (
+        f"{bench.geometric_mean():.2f}x geometric mean of {len(bench.compared())} cells, {len(bench.losing())} losing"
+    )
     figure.suptitle(f"redtune on {bench.device.name}, {bench.temperature}: {mean}", fontsize=11, x=0.01, ha="left")
     try:
         figure.savefig(Path(path))
@@ -101,7 +103,7 @@ def _draw(axes: Any, rows: Sequence[Measured], ops: list[str], columns: list[Col
         at = ops.index(one.cell.problem.op), columns.index((one.cell.size, one.cell.problem.dtype))
         assert one.found.speedup is not None
         values[at] = math.log2(one.found.speedup[0])
-        if one.found.is_losing:
+        if one.found.is_losing or one.found.is_doubtful:
             axes.add_patch(_frame(at[1] - 0.5, at[0] - 0.5))
         wrong = one.found.ours.odd
         axes.text(
@@ -166,6 +168,6 @@ def _list(axes: Any, lost: Sequence[Measured]) -> None:
 
 
 def _words(one: Measured) -> str:
-    if one.found.ours.odd:
-        return f"{one.cell}: results in doubt"
+    if one.found.is_doubtful:
+        return f"! {one.cell}: {times(one)}; others give something else"
     return f"{one.cell}: {times(one)}, {one.found.rival.name if one.found.rival else 'none'}"

@@ -66,8 +66,13 @@ class Comparison:
 
     @property
     def is_losing(self) -> bool:
-        """Whether a library is faster, or what redtune's kernel gives is in doubt."""
-        return bool(self.ours.odd) or (self.speedup is not None and self.speedup[0] < 1)
+        """Whether a library is faster."""
+        return self.speedup is not None and self.speedup[0] < 1
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the fastest kernel of redtune's gives something else than most of the others do."""
+        return bool(self.ours.odd)
 
 
 def entries(problem: Problem, lab: Lab) -> dict[str, Kernel]:

@@ -110,3 +110,17 @@ def test_a_time_limit_and_a_json_document(
     assert [cell["cell"] for cell in document["cells"]] == ["max float32 flat 2^12", "max float32 flat 2^14"]
     assert document["temperature"] == "warm"
     assert len((tmp_path / "b.csv").read_text().splitlines()) == 5
+
+
+def test_libraries_are_called_ahead_in_a_process_of_their_own(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem("sum", "float32", 1 << 16)
+    with Lab(device, problem) as lab:
+        assert lab.ahead.warm(problem).done()  # numpy compiles nothing
+        monkeypatch.setattr(lab.ahead._backend, "is_slow_at_first", lambda problem: True, raising=False)
+        other = make_problem("max", "float32", 1 << 16)
+        assert lab.ahead.warm(other).result(60) is None
+        assert lab.ahead.warm(other) is lab.ahead.warm(other)
+        (process,) = lab.ahead._all_warm
+        assert process.generation == 1
+        assert process.is_alive()
+    assert not process.is_alive()

@@ -53,6 +53,7 @@ COLUMNS = [
     "speedup_low",
     "speedup_high",
     "is_losing",
+    "is_doubtful",
 ]
 
 
@@ -90,10 +91,11 @@ def test_the_summary_counts_what_is_lost() -> None:
     assert math.isnan(Benched(GPU.device, "cold", 0, ()).geometric_mean())
 
 
-def test_a_result_in_doubt_is_no_win() -> None:
+def test_a_result_in_doubt_is_shown_as_such() -> None:
     one = measured(CELLS[0], 3.0, "redtune, shipped gave 1 and differs from CUB 3.0.1 by up to 2")
     found = Benched(GPU.device, "cold", 0, (one,))
-    assert found.losing() == [one]
+    assert (found.losing(), found.doubtful(), found.to_look_at()) == ([], [one], [one])
+    assert "## Losing cells: 0, and cells in doubt: 1" in "\n".join(benched.markdown(found)).split("## All cells")[0]
     assert [row.name for _, row in found.odd()] == ["redtune, shipped"]
     assert any("results differ in sum float32 flat 2^24" in sentence for sentence in benched.conclusion(found))
 
@@ -122,7 +124,7 @@ def test_the_markdown_begins_with_every_losing_cell(tmp_path: Path) -> None:
     text = (tmp_path / "b.md").read_text()
     losing, _, rest = text.partition("## All cells")
     assert losing.index("max int8 flat 2^12 |") < losing.index("sum float32 flat 2^26 |")
-    assert "## Losing cells: 2" in losing
+    assert "## Losing cells: 2, and cells in doubt: 0" in losing
     assert "mean float32" not in losing
     assert "0.25 (0.24 to 0.26)" in losing
     assert "not reached because of the time limit of 5 s: 1 cells: dot bool flat 2^12" in losing
@@ -295,7 +297,7 @@ def test_kernels_are_named_in_answers() -> None:
     found = compare(lab, CELLS[0].problem, entries(CELLS[0].problem, lab), 11)
     assert found.rows[0].odd.startswith("redtune, default (untuned) gave 1 and differs from torch 2")
     assert found.answers[1].differs_from == ("redtune, default (untuned)",)
-    assert found.is_losing
+    assert found.is_doubtful
 
 
 ODD = (
