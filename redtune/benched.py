@@ -14,7 +14,7 @@ from redtune.cells import Cell
 from redtune.errors import UsageError
 from redtune.plan import read_bytes
 from redtune.sidebyside import Comparison, Row
-from redtune.terminal import console
+from redtune.terminal import console, ratio_words
 from redtune.types import as_json
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def times(one: Measured) -> str:
     """How many times faster than the best library, with the interval."""
     if one.found.speedup is None:
         return "-"
-    return "{:.2f} ({:.2f} to {:.2f})".format(*one.found.speedup)
+    return ratio_words(one.found.speedup)
 
 
 def measured_as(row: Row) -> list[str]:

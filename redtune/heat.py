@@ -164,7 +164,7 @@ def _list(axes: Any, lost: Sequence[Measured]) -> None:
         -(-len(lines) // 2),
     )
     for k, part in enumerate(([head, *lines[:half]], ["", *lines[half:]])):
-        axes.text(k / 2, 1, "\n".join(part), va="top", fontsize=7, color=INK, transform=axes.transAxes)
+        axes.text(k / 2, 1, "\n".join(part), va="top", fontsize=6.3, color=INK, transform=axes.transAxes)
 
 
 def _words(one: Measured) -> str:

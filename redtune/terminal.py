@@ -262,6 +262,11 @@ def show_reports(problems: list[Problem], done: list[Report | RedtuneError]) -> 
             out.print(f"{in_brief(problem)}: {report}")
 
 
+def ratio_words(ratio: tuple[float, float, float]) -> str:
+    """A ratio with its interval; a tiny one with its leading digits."""
+    return "{} ({} to {})".format(*(f"{part:.2f}" if part >= 0.1 else f"{part:.2g}" for part in ratio))
+
+
 def show_comparison(comparison: Comparison) -> None:
     """The stored winner beside the libraries."""
     out, problem, device = console(), comparison.problem, comparison.device
@@ -274,6 +279,10 @@ def show_comparison(comparison: Comparison) -> None:
         table.add_row(row.name, *times, f"{row.gbps:.1f}", f"{row.of_ceiling:.1%}")
     out.print(table)
     out.print(f"read ceiling, measured: {comparison.ceiling.median_us:.2f} us")
+    if comparison.speedup is not None:
+        out.print(f"speed-up over the fastest library: {ratio_words(comparison.speedup)}")
+    for row in comparison.rows:
+        out.print(f"{row.name}: {row.types}{f'; {row.odd}' if row.odd else ''}")
     for row in comparison.rows:
         if row.config is not None:
             out.print(f"{row.name}: {in_words(row.config, problem)}")
