@@ -25,7 +25,9 @@ class Combine:
 
     `before` and `after` name further entry points, each one block, launched around the main kernel; `partials` says
     whether every block leaves its state in scratch, `counter` whether blocks count themselves in a zeroed cell,
-    `in_turn` whether blocks merge into the result one after the other.
+    `in_turn` whether blocks merge into the result one after the other, `has_cells` whether each leaves its state in
+    marked cells in place of a counter, zero before and after, and `extra` how many blocks are started beside those
+    that share the result, where several do.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Combine:
     partials: bool = False
     counter: bool = False
     in_turn: bool = False
+    has_cells: bool = False
+    extra: int = 0
 
 
 def _always(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
@@ -93,6 +97,13 @@ def _cluster(config: Config, problem: Problem, op: Operator, device: Device) -> 
         )
 
 
+def _collector(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if "waiting_blocks" not in device.features:
+        yield f"combine collector needs blocks that may wait for others, which {device.name} does not promise"
+    if problem.layout != "flat":
+        yield f"combine collector is for flat reductions; the blocks of {problem.layout} meet in other ways"
+
+
 COMBINES = {
     c.name: c
     for c in (
@@ -123,6 +134,14 @@ COMBINES = {
             _cluster,
             partials=True,
             counter=True,
+        ),
+        Combine(
+            "collector",
+            "a block more than share the result waits for what they leave, and folds it",
+            _collector,
+            counter=True,
+            has_cells=True,
+            extra=1,
         ),
     )
 }

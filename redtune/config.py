@@ -67,7 +67,9 @@ class Config:
         "lanes the last tree spans before the threads of a block meet through shared memory",
         when=lambda c: c.team != 1 and (c.exchange != "lds" or c.tree == "unrolled"),
     )
-    combine: str = knob("last_block", ("two_pass", "atomic", "last_block", "cluster"), "how the blocks meet")
+    combine: str = knob(
+        "last_block", ("two_pass", "atomic", "last_block", "cluster", "collector"), "how the blocks meet"
+    )
     second_block: int = knob(
         256,
         (64, 256, 1024),
@@ -89,9 +91,13 @@ KNOBS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.field
 MAX_UNROLLED = 128
 
 
+_CHOICES: dict[str, tuple[Value, ...]] = {name: tuple(field.metadata["choices"]) for name, field in KNOBS.items()}
+_WHEN: dict[str, When] = {name: field.metadata["when"] for name, field in KNOBS.items() if field.metadata["when"]}
+
+
 def choices(name: str) -> tuple[Value, ...]:
     """Every value the knob `name` may take."""
-    return tuple(KNOBS[name].metadata["choices"])
+    return _CHOICES[name]
 
 
 def default_of(name: str) -> Value:
@@ -111,14 +117,18 @@ def team_of(config: Config) -> int:
 
 def is_read(name: str, config: Config) -> bool:
     """Whether the rest of `config` gives the knob `name` any effect."""
-    when: When | None = KNOBS[name].metadata["when"]
+    when = _WHEN.get(name)
     return when is None or when(config)
 
 
 def settled(config: Config) -> Config:
     """`config` with every knob that has no effect at its default."""
-    idle: dict[str, Any] = {name: default_of(name) for name in KNOBS if not is_read(name, config)}
-    return dataclasses.replace(config, **idle)
+    idle: dict[str, Any] = {
+        name: default_of(name)
+        for name, when in _WHEN.items()
+        if not when(config) and getattr(config, name) != default_of(name)
+    }
+    return dataclasses.replace(config, **idle) if idle else config
 
 
 def parse_fix(text: str) -> tuple[str, Value]:

@@ -90,7 +90,11 @@ class Contest:
     @property
     def rotating(self) -> int:
         """How many inputs are more than the cache holds."""
-        return max(1, -(-ROTATION * self.device.cache_bytes // padded(self.data.size))) if self.is_cold else 1
+        return (
+            max(1, -(-ROTATION[self.device.kind] * self.device.cache_bytes // padded(self.data.size)))
+            if self.is_cold
+            else 1
+        )
 
     @property
     def is_flushed(self) -> bool:
@@ -185,7 +189,7 @@ def _once(entrant: Entrant) -> float:
 def pool_bytes(problem: Problem, device: Device, is_cold: bool) -> int:
     """How much random data a contest takes."""
     stride = padded(read_bytes(problem))
-    rotating = -(-ROTATION * device.cache_bytes // stride) if is_cold else 1
+    rotating = -(-ROTATION[device.kind] * device.cache_bytes // stride) if is_cold else 1
     return max(AREA[device.kind], stride * (rotating if rotating <= ROTATING else 1))
 
 

@@ -9,8 +9,11 @@ from redtune.config import WHOLE_BLOCK, Config, settled
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
+from redtune.packing import idle_accumulators
 from redtune.refusals import is_legal, refusals
 from redtune.types import Device, Problem
+
+SMALL_BYTES = 1 << 24  # below, what finishing costs shows
 
 
 def default_config(problem: Problem, dialect: Dialect, device: Device) -> Config:
@@ -18,14 +21,20 @@ def default_config(problem: Problem, dialect: Dialect, device: Device) -> Config
     legal = starting_points(problem, dialect, device)
     if legal:
         return legal[0]
-    last = settled(replace(Config(), **_shapes(problem, device)[-1]))
+    last = fitted(replace(Config(), **_shapes(problem, device)[-1]), problem, dialect)
     raise UsageError(refusals(last, problem, dialect, device)[0])
 
 
 def starting_points(problem: Problem, dialect: Dialect, device: Device) -> list[Config]:
     """The legal ones among the shapes, in their order."""
-    configs = [settled(replace(Config(), **values)) for values in _shapes(problem, device)]
+    configs = [fitted(replace(Config(), **values), problem, dialect) for values in _shapes(problem, device)]
     return [config for config in configs if is_legal(config, problem, dialect, device)]
+
+
+def fitted(config: Config, problem: Problem, dialect: Dialect) -> Config:
+    """`config` with every knob that has no effect for the problem at the value that it must have then."""
+    idle = idle_accumulators(problem, config, dialect)
+    return settled(config if idle is None else replace(config, accumulators=idle))
 
 
 def _shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
@@ -47,21 +56,34 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     block = wave if is_cpu else 256
     vector = 1 if problem.layout == "columns" or is_cpu else max(1, 16 // dtype_named(problem.dtype).bytes)
     items = 8 if is_cpu or problem.layout == "columns" else 4
-    base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
-    base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * vector)}
+    is_wide = problem.layout == "columns" and not is_cpu
+    if is_wide:  # a load of several columns, as far as they go
+        bytes_each = dtype_named(problem.dtype).bytes
+        vector = next((v for v in (16, 8, 4, 2) if v * bytes_each <= 16 and problem.inner % v == 0), 1)
+    along = 1 if is_wide else vector  # elements of a result in a load
     # A CPU's compiler makes vectors of a block's threads either way, and meeting costs it more than walking.
-    team = min(block, power_below(max(1, problem.n // (64 if is_cpu else 2 * vector))))
+    team = min(block, power_below(max(1, problem.n // (64 if is_cpu else 2 * along))))
     if problem.layout == "columns":
-        columns = min(wave, 2 * power_below(max(1, problem.inner - 1))) if problem.inner > 1 else 1
+        most = -(-problem.inner // vector)
+        columns = min(wave, 2 * power_below(max(1, most - 1))) if problem.inner > 1 else 1
         team = max(1, min(team, block // columns))
-    per_block = block // team
+    if is_wide and problem.results >= 2 * vector * block * device.compute_units:
+        team = 1  # so many that every thread has columns of its own
+    if not is_cpu:  # a tile that does not fit a result's elements leaves them all to single loads
+        items = min(items, power_below(max(1, problem.n // (team * along))))
+    base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
+    base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * along)}
+    per_block = block // team * (vector if is_wide else 1)
     blocks = -(-problem.results // per_block)
     wanted = device.compute_units * (2 if is_cpu else 4)
-    room = max(1, problem.n // (team * items * vector))
+    room = max(1, problem.n // (team * items * along))
     split = min(512, power_below(max(1, min(wanted // blocks, room))))
     shapes = []
     for t, s in ((team, split), (team, 1), (max(1, team // 4), 1), (min(block, team * 4), split), (block, 1)):
-        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device))
+        counts = {"combine": "two_pass"} if is_wide and vector > 1 else {}  # see redtune.refusals
+        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device) | counts)
+    if is_wide and vector > 1:  # masks, two inputs and the like
+        shapes += [shape | {"vector": 1} | _split(int(shape["split"]), device) for shape in shapes]
     safe = {"block": 64 if not is_cpu else block, "vector": 1, "items": 4, "accumulators": 4}
     shapes.append(base | safe | {"team": 1} | _split(1, device))
     return shapes
@@ -96,6 +118,10 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     else:
         vector = 16 // dtype_named(problem.dtype).bytes
         first = {"block": 512, "vector": vector, "items": 4, "walk": "stride", "blocks_per_cu": 2}
+        if problem.n * dtype_named(problem.dtype).bytes < SMALL_BYTES:
+            # The less there is between the last load and the result, the better: results/2026-11-30-h200-small.md.
+            waits = "waiting_blocks" in device.features
+            first |= {"block": 256, "walk": "tile"} | ({"combine": "collector"} if waits else {})
         first |= {"accumulators": min(8, 4 * vector)}
         others = [
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic", "hint": "streaming"},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from redtune.config import Config
     from redtune.lanes import Move
     from redtune.operators import Operator
+    from redtune.packing import Packing
     from redtune.types import Device, Problem
 
 Moves = Callable[["Config", "Device", int], tuple["Move", ...]]
@@ -23,8 +24,9 @@ Refusals = Callable[["Config", "Problem", "Operator", "Device"], Iterator[str]]
 class Dialect:
     """One language. `types` spells a dtype in memory (16-bit floats are raw bits there); `hardware_wave` says how many
     lanes issue together for a config; `words` spells operator words that the language has something better for;
-    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out`; `moves`
-    are the steps in which so many lanes meet in registers, where a config has them meet so.
+    `refusals` says what it cannot spell; `atomics` maps (native operation, dtype) to a statement over `out`;
+    `packings` maps (what is folded, dtype) to how the elements of a word are folded at once; `moves` are the steps in
+    which so many lanes meet in registers, where a config has them meet so.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Dialect:
     flags: Callable[[Config, str], tuple[str, ...]] = lambda config, arch: ()
     words: Callable[[Dtype, str], Mapping[str, str]] = lambda dtype, arch: {}
     atomics: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    packings: Mapping[tuple[str, str], Packing] = field(default_factory=dict)
     address_type: str = "unsigned long long"
     moves: Moves = lambda config, device, width: ()
     about_waves: str = ""  # what a hardware wave and a tail are there, where they are compared
@@ -56,6 +59,7 @@ def c_words(dtype: Dtype) -> dict[str, str]:
         "real": "(real_t){0}",
         "sqrt": "sqrt({0})",
         "exp": "exp({0})",
+        "decay": "exp({0})",
         "log": "log({0})",
         "literal": "{0}f" if dtype.name == "float32" else "{0}",
     }

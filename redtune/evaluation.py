@@ -105,3 +105,40 @@ def numpy_fold(op: Operator, accumulate: str, inputs: Sequence[Any]) -> State:
         state = {field: np.concatenate([merged[field], rest[field]], axis=-1) for field in merged}
         n = n - half
     return {field: values[..., 0] for field, values in state.items()}
+
+
+def numpy_gather(op: Operator, accumulate: str, x: Any, i: Any) -> State:
+    """The state of the elements along the last axis as a tile: in the two sweeps of `op.gather`, where its guard lets
+    them count beside the state of none."""
+    import numpy as np
+
+    gather = op.gather
+    assert gather is not None, f"{op.name} has no sweeps"
+    values = np.asarray(x).astype(accumulate)
+    own = {"count": np.int64(values.shape[-1]), "x0": values[..., :1], "x": values}
+
+    def said(text: str, **names: Any) -> Any:
+        return np.asarray(evaluate(text, _names(accumulate, own | names)))
+
+    with np.errstate(all="ignore"):
+        each = np.broadcast_to(said(gather.lift), values.shape).astype(accumulate)
+        while each.shape[-1] > 1:
+            half = each.shape[-1] // 2
+            met = said(gather.merge, a=each[..., :half], b=each[..., half : 2 * half])
+            each = np.concatenate([met, each[..., 2 * half :]], axis=-1).astype(accumulate)
+        t = np.broadcast_to(said(gather.common, a=each), (*values.shape[:-1], 1)).astype(accumulate)
+        second: dict[str, Any] = {"t": t[..., 0], "a": each[..., 0], "x0": values[..., 0]}
+        if gather.found:
+            at = said(gather.found, t=t).argmax(axis=-1)
+            second["i"] = np.take_along_axis(np.broadcast_to(i, values.shape), at[..., None], -1)[..., 0]
+        else:
+            second["s"] = np.broadcast_to(said(gather.added, t=t), values.shape).sum(axis=-1, dtype=accumulate)
+        fields = {
+            name: np.broadcast_to(said(text, **second), values.shape[:-1]).astype(field_type(kind, accumulate))
+            for (name, kind), text in zip(op.state, gather.state, strict=True)
+        }
+        if gather.guard:
+            before = numpy_identity(op, accumulate)
+            counts = said(gather.guard, a=before, t=second["t"]).astype(bool)
+            fields = {name: np.where(counts, fields[name], before[name]) for name in fields}
+    return fields

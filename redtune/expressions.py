@@ -17,8 +17,9 @@ from redtune.errors import UsageError
 
 # What each word means, over numpy arrays. `above` and `below` are the strict orders in which NaN comes first.
 ARITY = {"pick": 3, "larger": 2, "smaller": 2, "above": 2, "below": 2}
-# Words of one number. `real` turns a count into the type that the kernel accumulates in.
-ARITY |= {"absolute": 1, "sqrt": 1, "exp": 1, "log": 1, "real": 1}
+# Words of one number. `real` turns a count into the type that the kernel accumulates in; `decay` is `exp` of a number
+# that is not above zero, where rounding may grow with its distance from it.
+ARITY |= {"absolute": 1, "sqrt": 1, "exp": 1, "decay": 1, "log": 1, "real": 1}
 
 MAX_LENGTH = 500  # nested deeper than Python's parser goes, an expression could not be read at all
 
@@ -204,6 +205,7 @@ def _numpy_words() -> dict[str, Callable[..., Any]]:
         "absolute": np.absolute,
         "sqrt": np.sqrt,
         "exp": np.exp,
+        "decay": np.exp,
         "log": np.log,
         "real": lambda a: a,
     }

@@ -91,7 +91,7 @@ def reduce_file(session: Session, dialect: Dialect, device: Device, kernel: Kern
             "parts": plan.parts,
             "ddof": 0,  # an argument of every kernel of the operator, and read where a state is finished
             "partials": session.upload(np.zeros(plan.partials_bytes + 1, np.uint8)),
-            "counter": session.upload(np.zeros(4, np.uint32)),
+            "counter": session.upload(np.zeros(plan.counter_bytes + 1, np.uint8)),
             "out": out,
         }
         session.run(session.bind(program, plan.launches, values))

@@ -259,7 +259,7 @@ class Lab:
         size = read_bytes(problem)
         library = self.ahead.library_or_reason(problem, self.patience_s) if with_libraries else ""
         readers = self._fastest_readers.get(size) or self._readers_of(size)
-        flush = self._readers_of(ROTATION * self.device.cache_bytes)[:1] if self.is_cold else []
+        flush = self._readers_of(ROTATION[self.device.kind] * self.device.cache_bytes)[:1] if self.is_cold else []
         job = {
             "problem": as_json(problem),
             "kernels": [one.as_job() for one in compiled],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from redtune import references as right
 from redtune.dtypes import DTYPES, UNSIGNED, Dtype, unknown
 from redtune.errors import DtypeError, UsageError
+from redtune.gathering import EXACT_MOMENTS, EXPONENTIALS, MOMENTS, SQUARES, Gather, first_of
 from redtune.references import Reference, Tolerance
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class Operator:
     the type of the result by numpy's rule. `finish` may read `count` (how many elements) and `ddof`. `reference` gives
     the right answers for decoded numpy values (see redtune.references), `tolerance` how far a float result may be from
     them; `empty` what a reduction of nothing gives, None where numpy raises. `seeds` says that `initial` has a meaning,
-    `seed` how it becomes a state where it does not as an element does.
+    `seed` how it becomes a state where it does not as an element does. `gather` says how a tile becomes a state at
+    once, where that is cheaper, `whole_gather` how one of narrow integers does, in 32 bits. `on_complex` and `on_whole`
+    are the entries for complex numbers and for integers, where they are others.
     """
 
     name: str
@@ -73,6 +76,9 @@ class Operator:
     seeds: bool = False
     seed: tuple[str, ...] = ()
     on_complex: Operator | None = None
+    on_whole: Operator | None = None
+    gather: Gather | None = None
+    whole_gather: Gather | None = None
 
 
 # Of two candidates the one that comes first in NaN-first order; of equals (two NaNs included) the lower index.
@@ -118,6 +124,7 @@ def _index_of(name: str, meaning: str, order: str, seed: str, reference: Referen
         exact=True,
         bites="any",
         result="index",
+        gather=first_of(order, "larger" if order == "above" else "smaller"),
     )
 
 
@@ -226,6 +233,19 @@ _NORM_L2 = Operator(
     accumulates="float",
     result="float",
     empty=0,
+    # No integer is so small or so large that its square leaves the range of a double.
+    on_whole=_summed(
+        "norm_l2",
+        "the Euclidean norm",
+        "x * x",
+        right.norm,
+        right.NORM,
+        finish=("sqrt(a.total)",),
+        accumulates="float",
+        result="float",
+        native="",
+    ),
+    gather=SQUARES,
 )
 
 # Count, mean and sum of squared deviations of two sets together (Chan, Golub, LeVeque, 1979). Within a tile the counts
@@ -251,6 +271,8 @@ _VAR = Operator(
     accumulates="float",
     result="float",
     empty=float("nan"),
+    gather=MOMENTS,
+    whole_gather=EXACT_MOMENTS,
 )
 
 _STD = Operator(
@@ -269,6 +291,8 @@ _STD = Operator(
     accumulates="float",
     result="float",
     empty=float("nan"),
+    gather=MOMENTS,
+    whole_gather=EXACT_MOMENTS,
 )
 
 # The largest value so far, and the sum of exponentials of the distances below it.
@@ -291,6 +315,7 @@ _LOGSUMEXP = Operator(
     accumulates="float",
     result="float",
     empty=float("-inf"),
+    gather=EXPONENTIALS,
 )
 
 _PROD = Operator(
@@ -478,6 +503,8 @@ def operator_named(name: str) -> Operator:
 
 def operator_for(op: Operator, dtype: Dtype) -> Operator:
     """The entry as it stands for elements of a dtype. Raises DtypeError where it has none."""
+    if dtype.kind in WHOLE and op.on_whole is not None:
+        return op.on_whole
     if dtype.kind in op.accepts:
         return op
     if op.on_complex is not None and dtype.kind in op.on_complex.accepts:

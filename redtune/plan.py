@@ -20,6 +20,7 @@ from redtune.types import Device, Launch, Problem
 
 Moves = Callable[[int], tuple[Move, ...]]  # those of so many lanes
 
+WORD_BYTES = 4
 LOST = "_lost"  # a float sum's companion field is called so
 
 
@@ -78,6 +79,7 @@ def counts_elements(problem: Problem, op: Operator) -> bool:
     return reads and (problem.is_masked or problem.is_ragged)
 
 
+@functools.lru_cache(maxsize=1024)
 def state_layout(problem: Problem) -> tuple[tuple[Slot, ...], int]:
     """The fields of the state and its size in bytes, laid out as C does."""
     op = operator_of(problem)
@@ -181,10 +183,25 @@ def result_sizes(problem: Problem) -> tuple[str, ...]:
     return {"flat": (), "rows": ("outer",), "columns": ("outer", "inner"), "ragged": ("outer",)}[problem.layout]
 
 
+def is_wide(problem: Problem, config: Config) -> bool:
+    """Whether a load brings elements of several results: of neighbouring columns."""
+    return problem.layout == "columns" and config.vector > 1
+
+
+def held_at_once(problem: Problem, config: Config) -> int:
+    """How many elements of a result a thread has in registers."""
+    return config.items * (1 if is_wide(problem, config) else config.vector)
+
+
+def results_at_once(problem: Problem, config: Config) -> int:
+    """How many results a block takes at once."""
+    return config.block // team_of(config) * (config.vector if is_wide(problem, config) else 1)
+
+
 def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device) -> Plan:
     """The launches and sizes for exactly these numbers of elements and results."""
     combine, team = COMBINES[config.combine], team_of(config)
-    tile = team * config.items * config.vector
+    tile = team * held_at_once(problem, config)
     parts = parts_of(problem, config, device)
     blocks = _blocks(problem, config, device, parts)
     split = is_split(problem, config)
@@ -195,7 +212,7 @@ def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device
     lds_bytes = state_bytes * first.slots
     if split:
         ranks = per_cluster if is_read("cluster", config) else 0
-        lds_bytes += state_bytes * ranks + (4 if combine.counter else 0)
+        lds_bytes += state_bytes * ranks + (4 if combine.counter and not combine.has_cells else 0)
     lds_bytes = max(lds_bytes, *(state_bytes * meet.slots for meet in others), 0)
     return Plan(
         tile=tile,
@@ -204,7 +221,7 @@ def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device
         launches=_launches(problem, config, combine, parts, blocks),
         state_bytes=state_bytes,
         partials_bytes=partials * state_bytes,
-        counter_bytes=4 * _groups(problem, config) if combine.counter and split else 0,
+        counter_bytes=_counter_bytes(problem, config, parts),
         lds_bytes=lds_bytes,
         depths=_depths(problem, config, tile, parts),
     )
@@ -220,9 +237,26 @@ def parts_of(problem: Problem, config: Config, device: Device) -> int:
     return -(-parts // per_cluster) * per_cluster
 
 
+def cells_of(problem: Problem, config: Config) -> tuple[int, int, int]:
+    """The words of a state, the marked cells that hold it, and the words of each; no cells where blocks leave none. A
+    cell is what is stored at once: a word and its mark, or three."""
+    words = -(-state_layout(problem)[1] // WORD_BYTES)
+    payload = 1 if words == 1 else 3
+    is_used = COMBINES[config.combine].has_cells and is_split(problem, config)
+    return words, -(-words // payload) * is_used, payload
+
+
+def _counter_bytes(problem: Problem, config: Config, parts: int) -> int:
+    """What is zero between launches: a counter for each group of results, or cells."""
+    if not (COMBINES[config.combine].counter and is_split(problem, config)):
+        return 0
+    _, cells, payload = cells_of(problem, config)
+    return WORD_BYTES * (cells * (payload + 1) * parts if cells else _groups(problem, config))
+
+
 def _groups(problem: Problem, config: Config) -> int:
     """How many groups of results blocks take one after the other."""
-    return -(-problem.results // (config.block // team_of(config)))
+    return -(-problem.results // results_at_once(problem, config))
 
 
 def _blocks(problem: Problem, config: Config, device: Device, parts: int) -> int:
@@ -254,7 +288,8 @@ def after_arguments(problem: Problem) -> tuple[str, ...]:
 
 def _launches(problem: Problem, config: Config, combine: Combine, parts: int, blocks: int) -> tuple[Launch, ...]:
     names, several = entry_names(problem, config), is_split(problem, config) and parts > 1
-    launches = [Launch(names.main, blocks, config.block, main_arguments(problem, config))]
+    extra = combine.extra if several else 0
+    launches = [Launch(names.main, blocks + extra, config.block, main_arguments(problem, config))]
     if several and combine.before:
         block = 1 if problem.layout == "flat" else config.block
         grid = min(-(-problem.results // block), blocks)
@@ -267,7 +302,7 @@ def _launches(problem: Problem, config: Config, combine: Combine, parts: int, bl
 
 def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
     """Roundings on the longest way from an element to the result, head and tail included."""
-    chain = -(-(config.items * config.vector) // config.accumulators) - 1 + (config.accumulators - 1).bit_length()
+    chain = -(-held_at_once(problem, config) // config.accumulators) - 1 + (config.accumulators - 1).bit_length()
     tiles_each = -(-problem.n // (tile * parts)) + 1
     ragged = 2 + -(-tile // team_of(config)) + 16 // dtype_named(problem.dtype).bytes
     combine = COMBINES[config.combine]

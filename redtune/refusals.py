@@ -23,7 +23,8 @@ from redtune.config import (
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.operators import keeps_losses, operator_of, result_of
-from redtune.plan import lanes_of, make_plan, meets_of
+from redtune.packing import idle_accumulators
+from redtune.plan import held_at_once, lanes_of, make_plan, meets_of
 from redtune.types import Device, Problem
 
 MAX_LOAD_BYTES = 16
@@ -65,9 +66,13 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
         return
     if dtype.parts > 1 and config.vector == 1 and config.hint != default_of("hint"):
         yield f"hint {config.hint} needs loads of more than one {dtype.name}, which may lie at any multiple of a part"
-    chain = -(-(config.items * config.vector) // config.accumulators)
+    held = held_at_once(problem, config)
+    chain = -(-held // config.accumulators)
     if chain > MAX_CHAIN and keeps_losses(op, problem.accumulate) and not problem.is_compensated:
         yield f"{chain} float additions in a row lose too much; at most {MAX_CHAIN}, so use more accumulators"
+    idle = idle_accumulators(problem, config, dialect)
+    if idle is not None and config.accumulators != idle:
+        yield f"accumulators {config.accumulators} has no effect where words are folded; leave it at {idle}"
     if problem.layout == "flat":
         yield from _flat_refusals(config)
     else:
@@ -121,11 +126,23 @@ def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:
     if problem.layout != "columns":
         return
     if config.vector > 1:
-        yield f"vector {config.vector} needs neighbouring elements, and those of columns are not"
-    if config.hint != default_of("hint"):
-        yield f"hint {config.hint} is for loads of neighbouring elements, and those of columns are not"
+        yield from _wide_refusals(config, problem)
+    elif config.hint != default_of("hint"):
+        yield f"hint {config.hint} is for loads of several neighbours, and vector is 1"
     if config.team != 1 and config.exchange != "lds" and team_of(config) != config.block:
         yield f"exchange {config.exchange} needs the threads of a team next to each other; in columns use lds or team 1"
+
+
+def _wide_refusals(config: Config, problem: Problem) -> Iterator[str]:
+    """Why a thread cannot take several columns."""
+    if problem.inner % config.vector:
+        yield f"vector {config.vector} of columns needs a multiple of {config.vector} of them, not {problem.inner}"
+    if problem.is_masked or operator_of(problem).inputs > 1 or dtype_named(problem.dtype).parts > 1:
+        yield f"vector {config.vector} of columns is for one array of real numbers without a mask"
+    if config.split > 1 and COMBINES[config.combine].counter:
+        yield f"combine {config.combine} counts blocks once, and vector {config.vector} gives a thread several columns"
+    if config.accumulators > config.items:
+        yield f"accumulators {config.accumulators} are more than the {config.items} elements of a column at once"
 
 
 def problem_refusal(problem: Problem, device: Device) -> str:

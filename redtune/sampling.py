@@ -124,11 +124,14 @@ ORDER = (*FIRST, *(name for name in KNOBS if name not in FIRST))
 
 def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: str, value: Any) -> bool:
     """Whether a value may be legal beside those drawn before it. This saves draws; the refusals decide."""
-    layout, at_once = problem.layout, drawn.get("items", 1) * drawn.get("vector", 1)
+    layout = problem.layout
+    at_once = drawn.get("items", 1) * (drawn.get("vector", 1) if layout != "columns" else 1)
     most = CPU_MEETINGS / 64 / drawn.get("split", 1) if device.kind == "cpu" and layout != "flat" else math.inf
     match name:
         case "vector":
-            return bool(value * DTYPES[problem.dtype].bytes <= 16 and (layout != "columns" or value == 1))
+            return bool(
+                value * DTYPES[problem.dtype].bytes <= 16 and (layout != "columns" or problem.inner % value == 0)
+            )
         case "block":
             is_tree = drawn["exchange"] != "lds" or value & (value - 1) == 0
             return bool(value % drawn["wave"] == 0 and is_tree and value <= most)

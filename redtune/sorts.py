@@ -31,6 +31,7 @@ SCALES: dict[str, Sort] = dict.fromkeys(("huge_from", "huge_scale", "tiny_below"
 
 MAX_NESTING = 60  # Python's own tools for trees recurse several calls a level
 # Roundings that a language may take for one of these (OpenCL: 2.5 and 3 units in the last place, two roundings each).
+OUR_OWN = {"decay"}  # words that mean what they say in some places only
 COSTS = {"/": 5, "sqrt": 6, "exp": 6, "log": 6, "real": 1}
 
 
@@ -57,6 +58,8 @@ def read(text: str, where: str) -> ast.expr:
         raise UsageError(f"{where}: {error}{hint}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{where}: the expression {text[:40]!r} does not parse") from error
+    if any(isinstance(node, ast.Name) and node.id in OUR_OWN for node in ast.walk(tree)):
+        raise UsageError(f"{where}: {text[:40]!r} is not in the language of operators: write exp for decay")
     level: list[ast.AST] = [tree]
     for _ in range(MAX_NESTING):
         level = [child for node in level for child in ast.iter_child_nodes(node)]

@@ -11,26 +11,33 @@ from redtune.dialect import Dialect, c_limits, c_words
 from redtune.dtypes import UNSIGNED, dtype_named
 from redtune.expressions import addends, names_in, needs_sign, renamed, spell
 from redtune.lanes import Fetch, fetches_of
+from redtune.narrow import folds_in_ints
 from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
+from redtune.packing import Packing, packing_of
 from redtune.plan import (
     LOST,
+    WORD_BYTES,
     Meet,
     after_arguments,
     before_arguments,
+    cells_of,
     counts_elements,
     entry_names,
     finish_arguments,
+    held_at_once,
     is_split,
+    is_wide,
     lanes_of,
     main_arguments,
     meets_of,
     operands_of,
+    results_at_once,
     state_layout,
 )
+from redtune.sweeps import Sweeps, sweeps_of
 from redtune.types import Device, Problem
 
 # Vector words of a load of so many bytes: 32-bit words, or less than one.
-WORD_BYTES = 4  # of what lanes exchange at once
 _RAW_WORDS = {1: 0, 2: 0, 4: 1, 8: 2, 16: 4}
 _PTX = {"float32": ("f32", "f"), "float64": ("f64", "d"), "int32": ("s32", "r"), "uint32": ("u32", "r")}
 _PTX |= {"int64": ("s64", "l"), "uint64": ("u64", "l")}
@@ -64,6 +71,8 @@ class Field:
     offset: int
     identity: str
     lift: str
+    part_type: str  # in a part of a tile
+    part_lift: str
     seed: str
     merge: str
     keeps: str
@@ -118,6 +127,7 @@ class Text:
     address_type: str
     operands: tuple[Operand, ...]
     real_type: str
+    value_type: str
     parts: int
     result_part_type: str
     result_dtype: str
@@ -130,13 +140,18 @@ class Text:
     atomic_bytes: int
     bits_type: str
     lets: tuple[Named, ...]
+    sweeps: Sweeps | None
+    packing: Packing | None
     finish: tuple[str, ...]
     finish_args: tuple[str, ...]
     keeps_losses: bool
+    has_parts: bool
+    joins_plainly: bool
     is_compensated: bool
     is_masked: bool
     is_seeded: bool
     is_split: bool
+    is_wide: bool
     uses_index: bool
     meets: tuple[Meet, ...]
     fetches: tuple[Fetch, ...]
@@ -145,8 +160,13 @@ class Text:
     asks_wave: bool
     lane_mask: str
     counts: bool
+    state_words: int
+    cells: int
+    payload: int
+    extra_blocks: int
     cluster: int
     nan_intrinsics: tuple[str, ...]
+    has_decay: bool
     native_atomic: str
 
 
@@ -155,6 +175,8 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     op, combine, split = operator_of(problem), COMBINES[config.combine], is_split(problem, config)
     result = dtype_named(result_of(problem))
     names, lanes = entry_names(problem, config), lanes_of(config, dialect, device)
+    cells = cells_of(problem, config)
+    sweeps = sweeps_of(problem, config, _words(dialect, problem.accumulate, device.arch), _names(problem, dialect))
     meets = meets_of(problem, config, dialect, device)
     words = _words(dialect, problem.accumulate, device.arch)
     state = _spell_state(problem, op, dialect, words)
@@ -175,7 +197,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         meaning=op.meaning,
         shape=_shape(problem),
         command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
-        constants=_constants(problem, config, lanes),
+        constants=_constants(problem, config, lanes, packing_of(problem, config, dialect) is not None),
         choices=tuple(
             Choice(name, getattr(config, name), help_of(name))
             for name, field in KNOBS.items()
@@ -185,6 +207,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         address_type=dialect.address_type,
         operands=tuple(_operand(name, problem, config, dialect) for name in operands_of(problem)),
         real_type=dialect.types[problem.accumulate],
+        value_type=dialect.types["int32"] if folds_in_ints(problem) else "real_t",
         parts=dtype_named(problem.dtype).parts,
         result_part_type=dialect.types[part],
         result_dtype=result.name,
@@ -197,13 +220,18 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         atomic_bytes=dtype_named(atomic).bytes,
         bits_type=dialect.types["uint32" if dtype_named(atomic).bytes == 4 else "uint64"],
         lets=_spell_lets(op, words, _names(problem, dialect)),
+        packing=packing_of(problem, config, dialect),
+        sweeps=sweeps,
         finish=tuple(_narrowed(spell(text, words, finish_names), narrows, part, dialect) for text in op.finish),
         finish_args=finish_arguments(problem),
         keeps_losses=any(field.is_lost for field in state),
+        joins_plainly=any(meet.team > 1 for meet in meets) and _joins_plainly(op, state),
+        has_parts=folds_in_ints(problem) or (any(field.is_lost for field in state) and not problem.is_compensated),
         is_compensated=problem.is_compensated,
         is_masked=problem.is_masked,
         is_seeded=problem.is_seeded,
         is_split=split,
+        is_wide=is_wide(problem, config),
         uses_index=any("i" in names_in(text) for text in op.lift),
         meets=meets,
         fetches=fetches_of(move for meet in meets for move in (*meet.lane_moves, *meet.tail_moves)),
@@ -211,17 +239,30 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         joins=max(meet.joins for meet in meets),
         asks_wave=is_read("wave", config),
         lane_mask=dialect.lane_mask,
-        counts=combine.counter and split,
+        counts=combine.counter and split and not combine.has_cells,
+        state_words=cells[0],
+        cells=cells[1],
+        payload=cells[2],
+        extra_blocks=combine.extra if split else 0,
         cluster=config.cluster if split and is_read("cluster", config) else 0,
         nan_intrinsics=tuple(
             d for d in ("max", "min") if any(f"{d}_nan(" in text for text in _texts(state, op, words))
         ),
+        has_decay=sweeps is not None and "decay_of(" in sweeps.added,
         native_atomic=_native_atomic(op, state, dialect),
     )
 
 
+def _joins_plainly(op: Operator, state: tuple[Field, ...]) -> bool:
+    """Whether sums that keep what they lose meet as sums, so that a tree may set aside what each addition loses."""
+    kept = {field.name for field in state if field.keeps}
+    sums = {name for (name, _), text in zip(op.state, op.merge, strict=True) if text == f"a.{name} + b.{name}"}
+    return bool(kept) and kept <= sums
+
+
 def _texts(state: tuple[Field, ...], op: Operator, words: dict[str, str]) -> list[str]:
-    return [field.merge for field in state] + [spell(let.text, words, {}) for let in op.lets]
+    gathered = [spell(op.gather.merge, words, {})] if op.gather else []
+    return gathered + [field.merge for field in state] + [spell(let.text, words, {}) for let in op.lets]
 
 
 def _words(dialect: Dialect, accumulate: str, arch: str) -> dict[str, str]:
@@ -252,6 +293,7 @@ def _names(problem: Problem, dialect: Dialect) -> dict[str, str]:
 
 def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[str, str]) -> tuple[Field, ...]:
     names = _names(problem, dialect)
+    part_type = dialect.types["int32"] if folds_in_ints(problem) else ""
     slots, _ = state_layout(problem)
     written = {name: (op.identity[k], op.lift[k], op.merge[k]) for k, (name, _) in enumerate(op.state)}
     if counts_elements(problem, op):
@@ -261,6 +303,7 @@ def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[s
     spelled = []
     for slot in slots:
         identity, lift, merge = written.get(slot.name, ("0", "0", "0"))
+        part_lift = spell(lift, c_words(dtype_named("int32")), names) if part_type else ""
         type_ = dialect.types[slot.dtype]
         wraps = slot.kind in ("sum", "wrapping") and slot.dtype == UNSIGNED.get(problem.accumulate)
         # Unsigned arithmetic wraps around where signed arithmetic would be undefined; an order needs the sign.
@@ -275,6 +318,8 @@ def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[s
                 offset=slot.offset,
                 identity=spell(identity, words, names),
                 lift=f"({type_})({lift})" if is_cast and not lift.isdigit() else lift,
+                part_type=part_type or type_,
+                part_lift=part_lift if part_type else lift,
                 seed=spell(seeds[slot.name], words, names | {"x": "initial"}) if slot.name in seeds else "",
                 merge=spell(merge, words, names),
                 keeps=slot.name + LOST if slot.name in kept else "",
@@ -342,8 +387,12 @@ def _shape(problem: Problem) -> str:
     }[problem.layout]
 
 
-def _constants(problem: Problem, config: Config, lanes: int) -> tuple[Constant, ...]:
-    idle = {"blocks_per_cu", "split"} | ({"team"} if problem.layout == "flat" else set())
+def _constants(problem: Problem, config: Config, lanes: int, folds_words: bool) -> tuple[Constant, ...]:
+    idle = (
+        {"blocks_per_cu", "split"}
+        | ({"accumulators"} if folds_words else set())
+        | ({"team"} if problem.layout == "flat" else set())
+    )
     idle |= set() if is_split(problem, config) else {"second_block", "cluster"}
     team = team_of(config)
     values = {name: team if name == "team" else getattr(config, name) for name in KNOBS}
@@ -353,11 +402,14 @@ def _constants(problem: Problem, config: Config, lanes: int) -> tuple[Constant, 
         if isinstance(field.default, int) and is_read(name, config) and name not in idle
     ]
     if problem.layout != "flat":
-        rows.append(Constant("TEAMS", config.block // team, "teams of a block, each with a result of its own"))
+        own = "VECTOR results" if is_wide(problem, config) else "a result"
+        rows.append(Constant("TEAMS", config.block // team, f"teams of a block, each with {own} of its own"))
+    if is_wide(problem, config):
+        rows.append(Constant("AT_ONCE", results_at_once(problem, config), "results that a block takes at once"))
     if team > 1 and config.exchange != "lds":
         rows.append(Constant("LANES", lanes, "of them issue together and meet by shuffles"))
     shared_by = "a block" if team == config.block else "a team"
-    rows.append(Constant("TILE", team * config.items * config.vector, f"elements {shared_by} folds at once"))
+    rows.append(Constant("TILE", team * held_at_once(problem, config), f"elements {shared_by} folds at once"))
     return tuple(rows)
 
 

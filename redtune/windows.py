@@ -9,6 +9,7 @@ import numpy as np
 
 from redtune.config import Config, is_read, team_of
 from redtune.data import WINDOW, Array, Dataset
+from redtune.plan import results_at_once
 from redtune.types import Problem
 
 SHIFT = 3  # a second input begins so many elements after the first, so that the two are aligned differently
@@ -120,7 +121,7 @@ def edge_sizes(config: Config, tile: int) -> list[int]:
     """The numbers of elements at which some part of the kernel begins, ends or is empty."""
     wave = config.wave if is_read("wave", config) else 1
     team = team_of(config)
-    row = team * config.vector
+    row = tile // config.items  # what a team's loads have of a result
     around = (config.vector, min(wave, team), team, row, tile, 2 * tile)
     sizes = {1, 2, 3, 7, 31, 33, tile + row + 1, 2 * tile + team + 1, 3 * tile - 1}
     sizes |= {n + d for n in around for d in (-1, 0, 1)}
@@ -134,7 +135,7 @@ def shapes(problem: Problem, config: Config, tile: int) -> list[tuple[int, int, 
     sizes = edge_sizes(config, tile)
     if problem.layout == "flat":
         return [(1, n, 1) for n in sizes]
-    teams = config.block // team_of(config)
+    teams = results_at_once(problem, config)
     counts = sorted({1, 2, teams - 1, teams, teams + 1, 2 * teams + 1} - {0})
     rows = []
     for k, n in enumerate(sizes):

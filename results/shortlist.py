@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from redtune.config import WHOLE_BLOCK, Config, choices, settled
-from redtune.defaults import starting_points
+from redtune.config import WHOLE_BLOCK, Config, choices
+from redtune.defaults import fitted, starting_points
 from redtune.dialect import Dialect
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.operators import OPERATORS
@@ -32,7 +32,7 @@ OPS = (*FIRST_OPS, *(op for op in OPERATORS if op not in FIRST_OPS))
 FIRST_DTYPES = ("float32", "float16", "int8", "int32", "float64", "bfloat16")
 DTYPE_ORDER = (*FIRST_DTYPES, *(name for name in DTYPES if name not in FIRST_DTYPES))
 
-FLAT = tuple(1 << power for power in (10, 13, 16, 18, 20, 22, 24, 26))  # elements
+FLAT = tuple(1 << power for power in (10, 12, 14, 16, 18, 20, 22, 24, 26))  # elements
 FLAT_BYTES = 1 << 30  # and the elements that are so many bytes
 EACH = (16, 256, 4096, 65536, 1 << 21)  # elements of a result, in
 MANY_BYTES = 1 << 28  # so many bytes
@@ -76,46 +76,51 @@ _FLAT: list[tuple[int, list[Shape]]] = [
     (
         1 << 14,
         [
-            *crossed(block=(256, 512, 1024), load=(16,), items=(1, 2), combine=("two_pass",)),
-            {"block": 1024, "load": 4, "items": 2, "combine": "two_pass"},
+            *crossed(block=(256, 512, 1024), load=(16,), items=(1, 2, 4), walk=("tile",)),
+            {"block": 1024, "load": 4, "items": 4, "walk": "tile"},
+            {"block": 512, "load": 16, "items": 2, "combine": "two_pass"},
         ],
     ),
     (
-        1 << 17,
+        1 << 18,
         [
-            *crossed(block=(512, 1024), load=(16,), items=(1, 2), walk=("tile",)),
-            *crossed(block=(512, 1024), load=(16,), items=(1, 2), combine=("cluster",), cluster=(8,)),
-            {"block": 512, "load": 16, "items": 2, "walk": "tile", "combine": "atomic"},
+            *crossed(block=(256, 512), load=(16,), items=(1, 2, 4), walk=("tile",), combine=("collector",)),
+            *crossed(block=(256, 512), load=(16,), items=(1, 4), walk=("tile",), combine=("last_block",)),
+            *crossed(block=(128, 256), load=(16,), items=(1, 4), walk=("tile",), combine=("atomic",)),
+            {"block": 512, "load": 16, "items": 2, "combine": "cluster", "cluster": 8},
             {"block": 1024, "load": 16, "items": 8, "combine": "two_pass"},
         ],
     ),
     (
-        1 << 21,
+        1 << 23,
         [
-            *crossed(block=(512,), load=(16,), items=(1, 2, 4), walk=("tile",)),
-            *crossed(block=(256, 1024), load=(16,), items=(2,), walk=("tile",)),
-            *crossed(block=(512,), load=(16,), items=(2,), walk=("tile",), combine=("atomic", "two_pass")),
-            {"block": 512, "load": 16, "items": 2, "combine": "cluster", "cluster": 8},
+            *crossed(block=(256, 512), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "last_block")),
+            *crossed(block=(128, 256), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic",)),
+            *crossed(block=(1024,), load=(16,), items=(4,), walk=("tile",), combine=("collector", "last_block")),
+            *crossed(block=(512,), load=(16,), items=(4,), blocks_per_cu=(1,), combine=("collector", "last_block")),
         ],
     ),
     (
-        1 << 26,
+        1 << 27,
         [
+            *crossed(block=(512,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "atomic")),
+            *crossed(block=(1024,), load=(16,), items=(4,), blocks_per_cu=(1, 2), combine=("collector", "last_block")),
             *crossed(block=(512,), load=(16,), items=(4, 8), blocks_per_cu=(1, 2)),
-            *crossed(block=(512,), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic", "last_block")),
+            {"block": 256, "items": 4, "blocks_per_cu": 8, "combine": "collector"} | _STREAMED,
+            {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
-            {"block": 1024, "load": 16, "items": 4, "blocks_per_cu": 1, "hint": "no_allocate"},
         ],
     ),
     (
         1 << 62,
         [
-            *crossed(block=(512,), load=(16,), items=(4, 8), blocks_per_cu=(4,), hint=("streaming", "no_allocate")),
-            {"block": 1024, "items": 4, "blocks_per_cu": 2} | _STREAMED,
-            {"block": 256, "items": 4, "blocks_per_cu": 16} | _STREAMED,
-            {"block": 768, "items": 3, "blocks_per_cu": 16} | _STREAMED,
-            {"block": 384, "items": 8, "blocks_per_cu": 32} | _STREAMED,
-            {"block": 512, "items": 6, "walk": "tile", "combine": "two_pass"} | _STREAMED,
+            *crossed(block=(512,), load=(16,), items=(2, 4), blocks_per_cu=(2, 3, 4), hint=("none",)),
+            *crossed(block=(256,), load=(16,), items=(4,), blocks_per_cu=(8, 32), hint=("streaming",)),
+            {"block": 256, "items": 2, "blocks_per_cu": 6, "load": 16},
+            {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
+            {"block": 768, "items": 6, "walk": "chunk", "blocks_per_cu": 16, "combine": "two_pass"} | _STREAMED,
+            {"block": 256, "items": 3, "blocks_per_cu": 32, "combine": "two_pass"} | _STREAMED,
+            {"block": 512, "items": 4, "blocks_per_cu": 32, "combine": "two_pass"} | _STREAMED,
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
         ],
     ),
@@ -126,7 +131,7 @@ _ROWS: list[tuple[int, list[Shape]]] = [
     (
         32,
         [
-            *crossed(block=(128, 256), load=(16,), items=(1, 4), team=(1, 2), blocks_per_cu=(16,)),
+            *crossed(block=(128, 256), load=(16,), items=(1, 2, 4), team=(1, 2), blocks_per_cu=(16,)),
             *crossed(block=(256,), load=(16,), items=(1,), team=(4,), blocks_per_cu=(16, 32)),
             {"block": 256, "load": 4, "items": 4, "team": 4, "blocks_per_cu": 16},
         ],
@@ -142,6 +147,7 @@ _ROWS: list[tuple[int, list[Shape]]] = [
         1 << 13,
         [
             *crossed(block=(256,), load=(16,), items=(4, 8), team=(32, 64), blocks_per_cu=(8,)),
+            *crossed(block=(256,), load=(16,), items=(2, 8), team=(8, 16), blocks_per_cu=(16,)),
             *crossed(block=(128, 256), load=(16,), items=(4, 8), team=(WHOLE_BLOCK,), blocks_per_cu=(16,)),
         ],
     ),
@@ -170,38 +176,39 @@ _COLUMNS: list[tuple[int, list[Shape]]] = [
     (
         64,
         [
-            *crossed(block=(128, 256), items=(8, 16), team=(1,), blocks_per_cu=(16,)),
-            *crossed(block=(256,), items=(4,), team=(1, 2, 4), blocks_per_cu=(16,)),
+            *crossed(block=(128, 256), load=(16,), items=(4, 8, 16), team=(1,), blocks_per_cu=(16,)),
+            *crossed(block=(256,), load=(4, 8), items=(8,), team=(1, 2), blocks_per_cu=(16,)),
         ],
     ),
     (
         1024,
         [
-            *crossed(block=(128, 256), items=(8, 16), team=(1,), blocks_per_cu=(8,)),
-            *crossed(block=(256,), items=(8, 16), team=(4, 8), blocks_per_cu=(8,)),
+            *crossed(block=(128, 256), load=(16,), items=(4, 8), team=(1,), blocks_per_cu=(8, 16)),
+            *crossed(block=(256,), load=(4, 8, 16), items=(8,), team=(1, 4, 8), blocks_per_cu=(8,)),
         ],
     ),
     (
         1 << 13,
         [
-            *crossed(block=(256,), items=(8, 16), team=(4, 8), blocks_per_cu=(8,)),
-            *crossed(block=(512,), items=(8,), team=(8, 16), blocks_per_cu=(8,)),
-            {"block": 256, "items": 8, "team": 8, "split": 4, "blocks_per_cu": 8},
+            *crossed(block=(256,), load=(4, 8, 16), items=(4, 8), team=(4, 8), blocks_per_cu=(8,)),
+            *crossed(block=(256, 512), load=(16,), items=(4, 8), team=(16,), blocks_per_cu=(4,)),
+            {"block": 256, "load": 16, "items": 8, "team": 8, "split": 4, "combine": "two_pass", "blocks_per_cu": 8},
         ],
     ),
     (
         1 << 18,
         [
+            *crossed(block=(256,), load=(8, 16), items=(4, 8), team=(8, 16), split=(16,), combine=("two_pass",)),
             *crossed(block=(256, 512), items=(8,), team=(8, 16), split=(8, 16), blocks_per_cu=(8,)),
-            {"block": 256, "items": 16, "team": 8, "split": 16, "blocks_per_cu": 8},
+            {"block": 256, "load": 16, "items": 8, "team": 16, "split": 64, "combine": "two_pass", "blocks_per_cu": 8},
         ],
     ),
     (
         1 << 62,
         [
+            *crossed(block=(256, 512), load=(16,), items=(4, 8), team=(16, 64), split=(512,), combine=("two_pass",)),
+            *crossed(block=(256,), load=(8, 16), items=(8,), team=(8, 32), split=(256,), combine=("two_pass",)),
             *crossed(block=(256, 512), items=(8,), team=(8, 16), split=(64, 256), blocks_per_cu=(8,)),
-            {"block": 512, "items": 16, "team": 16, "split": 128, "blocks_per_cu": 8},
-            {"block": 512, "items": 8, "team": 16, "split": 128, "combine": "atomic", "blocks_per_cu": 8},
         ],
     ),
 ]
@@ -215,37 +222,37 @@ def shapes_for(problem: Problem) -> list[Shape]:
     return next(shapes for most, shapes in table if size <= most)
 
 
-def config_of(shape: Shape, problem: Problem) -> Config:
+def config_of(shape: Shape, problem: Problem, dialect: Dialect) -> Config:
     """A shape as a config for elements of the problem's dtype; as many chains as its sums need, four if there is work
     for so many, unless it says how many."""
     values = dict(shape)
     width = dtype_named(problem.dtype).bytes
     load = min(int(values.pop("load", width)), MAX_LOAD_BYTES)
     values["vector"] = max(1, load // width)
-    unrolled = values["vector"] * int(values.get("items", Config().items))
-    needed = -(-unrolled // MAX_CHAIN)
-    several = [number for number in choices("accumulators") if int(number) >= max(needed, min(4, unrolled))]
+    held = int(values.get("items", Config().items)) * (1 if problem.layout == "columns" else values["vector"])
+    needed = -(-held // MAX_CHAIN)
+    several = [number for number in choices("accumulators") if int(number) >= max(needed, min(4, held))]
     values.setdefault("accumulators", several[0] if several else choices("accumulators")[-1])
     if values.get("team", WHOLE_BLOCK) not in (1, WHOLE_BLOCK) and problem.layout == "columns":
         values.setdefault("exchange", "lds")
     if problem.layout != "flat" and values.get("split", 1) == 1:
         values["combine"] = "two_pass"
-    return settled(replace(Config(), **values))
+    return fitted(replace(Config(), **values), problem, dialect)
 
 
 def shortlist(problem: Problem, dialect: Dialect, device: Device) -> list[Config]:
     """The legal configs to try, each once: the default first."""
-    own = [config_of(shape, problem) for shape in shapes_for(problem)] if device.kind == "gpu" else []
+    own = [config_of(shape, problem, dialect) for shape in shapes_for(problem)] if device.kind == "gpu" else []
     tried = [c for c in own if is_legal(c, problem, dialect, device)]
     return list(dict.fromkeys([*starting_points(problem, dialect, device)[:STARTS], *tried]))
 
 
-def carried_over(config: Config, there: Problem, here: Problem) -> Config:
+def carried_over(config: Config, there: Problem, here: Problem, dialect: Dialect) -> Config:
     """A config for another dtype: loads as wide in bytes, as far as there are such."""
     widths = dtype_named(there.dtype).bytes, dtype_named(here.dtype).bytes
     if widths[0] == widths[1]:
-        return config
+        return fitted(config, here, dialect)
     known = {field: getattr(config, field) for field in ("block", "items", "walk", "blocks_per_cu", "team", "split")}
     known |= {field: getattr(config, field) for field in ("exchange", "tree", "wave", "combine", "second_block")}
     known |= {"cluster": config.cluster, "hint": config.hint, "load": config.vector * widths[0]}
-    return config_of(known, here)
+    return config_of(known, here, dialect)

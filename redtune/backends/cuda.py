@@ -12,6 +12,7 @@ from redtune import cub
 from redtune.backends import Call, Inputs, Replay, Rival
 from redtune.clock import turning
 from redtune.config import Config, is_read, team_of
+from redtune.cuda_packings import PACKINGS
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
 from redtune.errors import BackendMissing, CompileError, UsageError
@@ -77,7 +78,7 @@ def _refusals(config: Config, problem: Problem, op: Operator, device: Device) ->
 
 def _words(dtype: Dtype, arch: str) -> Mapping[str, str]:
     if dtype.name == "float32" and _arch_number(arch) >= 80:
-        return {"larger": "max_nan({0}, {1})", "smaller": "min_nan({0}, {1})"}
+        return {"larger": "max_nan({0}, {1})", "smaller": "min_nan({0}, {1})", "decay": "decay_of({0})"}
     return {}
 
 
@@ -108,6 +109,7 @@ DIALECT = Dialect(
     lane_mask="0xffffffffu",
     flags=lambda config, arch: ("--std=c++17", "--fmad=true"),
     words=_words,
+    packings=PACKINGS,
     atomics={
         ("add", "float32"): "atomicAdd((float *)out, {value})",
         ("add", "float64"): "atomicAdd((double *)out, {value})",
@@ -137,7 +139,8 @@ def import_cupy() -> Any:
 
 
 def _features(number: int) -> tuple[str, ...]:
-    since = {"atomics_64": 50, "fp64": 50, "device_atomics": 70, "no_allocate": 80, "redux": 80, "clusters": 90}
+    since = {"atomics_64": 50, "fp64": 50, "device_atomics": 70, "waiting_blocks": 70}
+    since |= {"no_allocate": 80, "redux": 80, "clusters": 90}
     return tuple(name for name, first in since.items() if number >= first)
 
 

@@ -187,7 +187,7 @@ def gpu_files(api: Gpu, name: str, source: str) -> Callable[[Export], Texts]:
             format=name,
             header=header,
             int64="std::int64_t",
-            rotation=ROTATION,
+            rotation=ROTATION["gpu"],
             max_copies=MAX_BUFFERS,
             is_cold=is_cold,
             numbers=["".join(c for c in arch if c.isdigit()) for arch in export.archs],

@@ -65,7 +65,7 @@ def opencl_files(export: Export) -> Texts:
         parameters=parameters(export),
         options=lambda variant: build_options(variant.kernel, variant.device),
         is_cold=is_cold,
-        rotation=ROTATION,
+        rotation=ROTATION["gpu"],
         max_copies=MAX_BUFFERS,
         samples=SAMPLES,
     )

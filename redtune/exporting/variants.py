@@ -9,13 +9,23 @@ from typing import Any
 from redtune import shipped, store
 from redtune.backends import backend_named
 from redtune.combine import COMBINES
-from redtune.config import KNOBS, Config, Value, help_of, is_read, team_of
+from redtune.config import KNOBS, Config, Value, help_of, is_read
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
 from redtune.errors import UsageError
 from redtune.operators import Operator, accumulate_type, operator_of, result_of
-from redtune.plan import after_arguments, before_arguments, entry_names, is_split, main_arguments, make_plan, read_bytes
+from redtune.plan import (
+    after_arguments,
+    before_arguments,
+    cells_of,
+    entry_names,
+    is_split,
+    main_arguments,
+    make_plan,
+    read_bytes,
+    results_at_once,
+)
 from redtune.render import render
 from redtune.text import make_text
 from redtune.types import Best, Device, Kernel, Problem
@@ -55,7 +65,7 @@ class Variant:
         problem, config = self.problem, self.config
         combine, split, names = COMBINES[config.combine], is_split(problem, config), entry_names(problem, config)
         plan = make_plan(problem, config, self.dialect, self.device)
-        team = team_of(config)
+        _, cells, payload = cells_of(problem, config)
         return {
             "main": names.main,
             "before": names.before if split else "",
@@ -66,7 +76,7 @@ class Variant:
             "tile": plan.tile,
             "block": config.block,
             "second_block": config.second_block,
-            "teams": config.block // team,
+            "teams": results_at_once(problem, config),
             "split": config.split,
             "is_tiled": problem.layout == "flat" and config.walk == "tile",
             "per_unit": config.blocks_per_cu,
@@ -74,6 +84,9 @@ class Variant:
             "state_bytes": plan.state_bytes,
             "has_partials": split and combine.partials,
             "has_counter": split and combine.counter,
+            "cells": cells,
+            "cell_words": cells * (payload + 1),
+            "extra": combine.extra if split else 0,
         }
 
     @property

@@ -217,8 +217,7 @@ REFUSED = [
     Refused(("second_block 64", "split is 1", "256"), {"combine": "two_pass", "second_block": 64}, problem=ROWS),
     Refused(("split 4", "one thread", "team 1"), {"split": 4, "team": 1}, problem=ROWS),
     Refused(("tree unrolled", "whole block"), {"exchange": "lds", "tree": "unrolled", "team": 8}, problem=ROWS),
-    Refused(("vector 2", "columns"), {"vector": 2}, problem=COLUMNS),
-    Refused(("hint streaming", "columns"), {"hint": "streaming"}, problem=COLUMNS),
+    Refused(("hint streaming", "neighbours", "1"), {"hint": "streaming"}, problem=COLUMNS),
     Refused(("wave 64", "team", "32"), {"team": 8, "wave": 64}, problem=ROWS),
     Refused(("exchange shuffle", "columns", "lds"), {"team": 8}, problem=COLUMNS),
     Refused(
@@ -288,6 +287,19 @@ REFUSED = [
         ("atomic", "float32", "run-to-run"), {"combine": "atomic"}, problem=dataclasses.replace(problem(), **RUN_TO_RUN)
     ),
     Refused(("cluster", "sm_80"), {"combine": "cluster"}, target("cuda", "sm_80")),
+    Refused(("vector 4", "multiple of 4", "7"), {"vector": 4, "team": 8}, problem=problem(outer=3, n=5, inner=7)),
+    Refused(("vector 2", "mask"), {"vector": 2, "team": 8}, problem=problem(n=5, inner=8, is_masked=True)),
+    Refused(
+        ("last_block", "counts", "several columns"), {"vector": 2, "team": 8, "split": 2}, problem=problem(n=5, inner=8)
+    ),
+    Refused(
+        ("accumulators 4", "2 elements of a column"),
+        {"vector": 2, "team": 8, "items": 2},
+        problem=problem(n=5, inner=8),
+    ),
+    Refused(("collector", "wait", "gfx942"), {"combine": "collector"}, target("hip")),
+    Refused(("collector", "flat", "rows"), {"combine": "collector", "split": 2}, problem=ROWS),
+    Refused(("accumulators 8", "words", "4"), {"vector": 4, "accumulators": 8}, problem=problem("max", "int8")),
     Refused(("cluster", "gfx942"), {"combine": "cluster"}, target("hip")),
 ]
 

@@ -23,6 +23,7 @@ from redtune.plan import (
     counts_elements,
     entry_names,
     halvings,
+    held_at_once,
     is_split,
     lanes_of,
     main_arguments,
@@ -303,7 +304,8 @@ def test_no_grid_is_beyond_a_device(dialect: str) -> None:
             for launch in found.launches:
                 assert launch.grid >= 1
                 if c.walk != "tile":
-                    assert launch.grid <= max(found.parts, c.blocks_per_cu * on.device.compute_units)
+                    most = max(found.parts, c.blocks_per_cu * on.device.compute_units)
+                    assert launch.grid <= most + COMBINES[c.combine].extra
                     assert launch.grid * launch.block < 2**32
             if k < 30 and not reasons(on, c, huge):
                 assert found.blocks <= MAX_BLOCKS
@@ -566,8 +568,9 @@ def test_what_rounds_within_a_tile(dialect: str) -> None:
             assert depths.chain == rounded
         elif keeps_losses(operator(p.op, p.dtype), p.accumulate):
             if c.combine != "atomic":
-                assert depths.chain == chain_of(c) + rounded
-            assert -(-(c.items * c.vector) // c.accumulators) <= MAX_CHAIN
+                held = held_at_once(p, c)
+                assert depths.chain == chain_of(dataclasses.replace(c, vector=held // c.items)) + rounded
+            assert -(-held_at_once(p, c) // c.accumulators) <= MAX_CHAIN
         else:
             assert depths.chain == depths.full
 

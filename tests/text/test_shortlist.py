@@ -53,7 +53,7 @@ def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str,
     for p in shortlist.grid(op, dtype):
         found = shortlist.shortlist(p, ON.dialect, ON.device)
         assert found[0] == default_config(p, ON.dialect, ON.device)
-        assert 4 <= len(found) == len(set(found)) <= 20, p
+        assert 4 <= len(found) == len(set(found)) <= 30, p
         assert all(is_legal(c, p, ON.dialect, ON.device) for c in found)
         # What is compiled without the device is what it runs, and what the judge gets is the same text.
         assert shortlist.shortlist(p, ON.dialect, H200) == found
@@ -68,8 +68,8 @@ def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str,
 def test_a_config_is_carried_over_with_loads_as_wide(tried: Any) -> None:
     shortlist, _ = tried
     there = config(block=512, vector=4, items=8, accumulators=4, hint="streaming")
-    for dtype, vector, accumulators in (("float32", 4, 4), ("int8", 16, 16), ("float64", 2, 4), ("float16", 8, 8)):
-        found = shortlist.carried_over(there, problem("sum"), problem("sum", dtype))
+    for dtype, vector, accumulators in (("float32", 4, 4), ("int8", 16, 4), ("float64", 2, 4), ("float16", 8, 8)):
+        found = shortlist.carried_over(there, problem("sum"), problem("sum", dtype), ON.dialect)
         assert (found.vector, found.accumulators) == (vector, accumulators)
         assert (found.block, found.items, found.hint) == (512, 8, "streaming")
         assert is_legal(found, problem("sum", dtype), ON.dialect, ON.device)

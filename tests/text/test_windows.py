@@ -11,6 +11,7 @@ from redtune.config import Config, is_read, team_of
 from redtune.data import WINDOW, Dataset, judged_datasets
 from redtune.dtypes import DTYPES, Dtype
 from redtune.operators import OPERATORS
+from redtune.plan import results_at_once
 from redtune.windows import GAPS, SHIFT, Window, apart, edge_sizes, shapes, windows
 from tests.text.kernels import LAYOUTS, config, problem, random_cases, target
 
@@ -127,7 +128,7 @@ def test_the_plant_comes_to_both_ends_of_a_result(c: Config, layout: str) -> Non
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("c", SHARED, ids=lambda c: f"{c.block}x{c.vector}x{c.items}x{c.team}")
 def test_results_fill_a_block_and_do_not(c: Config, layout: str) -> None:
-    teams = c.block // team_of(c)
+    teams = results_at_once(problem(**LAYOUTS[layout]), c)
     counts = {o * i for o, _, i in shapes(problem(**LAYOUTS[layout]), c, tile_of(c))}
     assert {n for n in (1, teams - 1, teams, teams + 1, 2 * teams + 1) if n} <= counts
     assert max(counts) > 2 * teams * c.blocks_per_cu, "more than a small grid takes in one turn"

@@ -140,10 +140,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_float32(
     result_t *out, index_t ddof)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;

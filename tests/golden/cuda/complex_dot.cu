@@ -116,6 +116,25 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.re = a.re + b.re;
+    const real_t re_taken = s.re - a.re;
+    s.re_lost = (a.re_lost + b.re_lost) + ((a.re - (s.re - re_taken)) + (b.re - re_taken));
+    s.im = a.im + b.im;
+    const real_t im_taken = s.im - a.im;
+    s.im_lost = (a.im_lost + b.im_lost) + ((a.im - (s.im - im_taken)) + (b.im - im_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.re = add(s.re, 0, s.re_lost, &s.re_lost);
+    s.im = add(s.im, 0, s.im_lost, &s.im_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     result_t r;
@@ -136,11 +155,11 @@ static __device__ __forceinline__ State shuffle_down(State s, int offset) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -150,11 +169,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
     }
-    return state;
+    return settled(state);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(

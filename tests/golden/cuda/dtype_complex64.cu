@@ -127,10 +127,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_prod_complex64(
     result_t *out)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
     //    and those after the last whole tile are folded one by one.

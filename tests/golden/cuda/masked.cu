@@ -123,6 +123,22 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    s.seen = a.seen + b.seen;
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)(a.total / ((real_t)a.seen));
@@ -146,11 +162,11 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -160,11 +176,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
     }
-    return state;
+    return settled(state);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32(
@@ -172,10 +188,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32(
     index_t n, State *partials, unsigned int *counter, result_t *out)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
     //    and those after the last whole tile are folded one by one.

@@ -37,6 +37,13 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
+// The exponential of a number that is not above zero: what its rounding adds shrinks with it.
+static __device__ __forceinline__ float decay_of(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+    return r;
+}
+
 // One instruction, and NaN wins.
 static __device__ __forceinline__ float max_nan(float a, float b) {
     float r;
@@ -81,16 +88,6 @@ static __device__ __forceinline__ Part lift(value_t x) {
     return s;
 }
 
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
-    const bool rises = a.top < b.top;
-    s.top = max_nan(a.top, b.top);
-    s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
-    return s;
-}
-
 // A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
@@ -119,6 +116,11 @@ static __device__ __forceinline__ State merge(State a, State b) {
     s.top = max_nan(a.top, b.top);
     s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
     return s;
+}
+
+// The first sweep over a tile: what elements have in common.
+static __device__ __forceinline__ value_t in_common(value_t a, value_t b) {
+    return max_nan(a, b);
 }
 
 // The result of a state.
@@ -170,17 +172,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
     result_t *out)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
     State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
@@ -188,26 +190,44 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        Part chain[ACCUMULATORS];
+        value_t common[ACCUMULATORS];  // what they have in common, in independent chains
         #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            #pragma unroll
-            for (int j = 0; j < VECTOR; j++) {
-                const int e = k * VECTOR + j;
-                const Part one = lift(widen(pack[k].item[j]));
-                if (e < ACCUMULATORS)
-                    chain[e] = one;
-                else
-                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
-            }
+        for (int e = 0; e < ITEMS * VECTOR; e++) {
+            const int k = e / VECTOR, j = e % VECTOR;
+            const value_t x = widen(pack[k].item[j]);
+            const value_t one = x;
+            common[e % ACCUMULATORS] = e < ACCUMULATORS ? one : in_common(common[e % ACCUMULATORS], one);
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = fold(chain[e], chain[e + c]);
+                common[e] = in_common(common[e], common[e + c]);
         }
-        state = merge(state, keep(chain[0]));
+        const value_t a = common[0];
+        const value_t t = (fabs(a) < __int_as_float(0x7f800000)) ? a : 0;
+        {
+            value_t sum[ACCUMULATORS];  // what each adds, now that this is known
+            #pragma unroll
+            for (int e = 0; e < ITEMS * VECTOR; e++) {
+                const int k = e / VECTOR, j = e % VECTOR;
+                const value_t x = widen(pack[k].item[j]);
+                const value_t one = decay_of(x - t);
+                sum[e % ACCUMULATORS] = e < ACCUMULATORS ? one : sum[e % ACCUMULATORS] + one;
+            }
+            #pragma unroll
+            for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+                #pragma unroll
+                for (int e = 0; e < c; e++)
+                    sum[e] = sum[e] + sum[e + c];
+            }
+            const value_t s = sum[0];
+            State whole;
+            whole.top = a;
+            whole.total = s;
+            whole.total_lost = 0;
+            state = merge(state, whole);
+        }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
         state = merge(state, keep(lift(widen(in[i]))));

@@ -73,16 +73,6 @@ static __device__ __forceinline__ Part lift(value_t x) {
     return s;
 }
 
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
-    s.seen = a.seen + b.seen;
-    s.mean = a.mean + ((b.mean - a.mean) * share);
-    s.squares = (a.squares + b.squares) + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean));
-    return s;
-}
-
 // A part of a tile as a state: within a tile nothing was lost that is known.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
@@ -113,6 +103,11 @@ static __device__ __forceinline__ State merge(State a, State b) {
     s.mean = add(a.mean, (b.mean - a.mean) * share, a.mean_lost + ((b.mean_lost - a.mean_lost) * share), &s.mean_lost);
     s.squares = add(a.squares, b.squares + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean)), a.squares_lost + b.squares_lost, &s.squares_lost);
     return s;
+}
+
+// The first sweep over a tile: what elements have in common.
+static __device__ __forceinline__ value_t in_common(value_t a, value_t b) {
+    return a + b;
 }
 
 // The result of a state.
@@ -166,17 +161,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_std_float32(
     result_t *out, index_t ddof)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
     State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
@@ -184,26 +179,47 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_std_float32(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        Part chain[ACCUMULATORS];
+        const value_t first = widen(pack[0].item[0]);
+        value_t common[ACCUMULATORS];  // what they have in common, in independent chains
         #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            #pragma unroll
-            for (int j = 0; j < VECTOR; j++) {
-                const int e = k * VECTOR + j;
-                const Part one = lift(widen(pack[k].item[j]));
-                if (e < ACCUMULATORS)
-                    chain[e] = one;
-                else
-                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
-            }
+        for (int e = 0; e < ITEMS * VECTOR; e++) {
+            const int k = e / VECTOR, j = e % VECTOR;
+            const value_t x = widen(pack[k].item[j]);
+            const value_t one = (x - first) * (1 / ((real_t)(ITEMS * VECTOR)));
+            common[e % ACCUMULATORS] = e < ACCUMULATORS ? one : in_common(common[e % ACCUMULATORS], one);
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = fold(chain[e], chain[e + c]);
+                common[e] = in_common(common[e], common[e + c]);
         }
-        state = merge(state, keep(chain[0]));
+        const value_t a = common[0];
+        const value_t t = first + a;
+        {
+            value_t sum[ACCUMULATORS];  // what each adds, now that this is known
+            #pragma unroll
+            for (int e = 0; e < ITEMS * VECTOR; e++) {
+                const int k = e / VECTOR, j = e % VECTOR;
+                const value_t x = widen(pack[k].item[j]);
+                const value_t one = (x - t) * (x - t);
+                sum[e % ACCUMULATORS] = e < ACCUMULATORS ? one : sum[e % ACCUMULATORS] + one;
+            }
+            #pragma unroll
+            for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+                #pragma unroll
+                for (int e = 0; e < c; e++)
+                    sum[e] = sum[e] + sum[e + c];
+            }
+            const value_t s = sum[0];
+            State whole;
+            whole.seen = (ITEMS * VECTOR);
+            whole.mean = t;
+            whole.squares = s;
+            whole.mean_lost = 0;
+            whole.squares_lost = 0;
+            state = merge(state, whole);
+        }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
         state = merge(state, keep(lift(widen(in[i]))));

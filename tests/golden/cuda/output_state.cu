@@ -37,6 +37,13 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
+// One instruction, and NaN wins.
+static __device__ __forceinline__ float max_nan(float a, float b) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+
 // What is known of the elements seen so far.
 typedef struct {
     float value;
@@ -66,6 +73,16 @@ static __device__ __forceinline__ State merge(State a, State b) {
     s.value = wins ? a.value : b.value;
     s.index = wins ? a.index : b.index;
     return s;
+}
+
+// The first sweep over a tile: what elements have in common.
+static __device__ __forceinline__ value_t in_common(value_t a, value_t b) {
+    return max_nan(a, b);
+}
+
+// Whether a tile with `t` in common adds anything to a state.
+static __device__ __forceinline__ bool counts(State a, value_t t) {
+    return (((t > a.value) | (t != t)) > ((a.value > t) | (a.value != a.value))) | (a.index == 9223372036854775807LL);
 }
 
 // The state of the lane `offset` further on.
@@ -111,17 +128,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
     State *out)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
     State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
@@ -129,26 +146,38 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        State chain[ACCUMULATORS];
+        value_t common[ACCUMULATORS];  // what they have in common, in independent chains
         #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            #pragma unroll
-            for (int j = 0; j < VECTOR; j++) {
-                const int e = k * VECTOR + j;
-                const State one = lift(widen(pack[k].item[j]), at + (k * (BLOCK * VECTOR) + j));
-                if (e < ACCUMULATORS)
-                    chain[e] = one;
-                else
-                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
-            }
+        for (int e = 0; e < ITEMS * VECTOR; e++) {
+            const int k = e / VECTOR, j = e % VECTOR;
+            const value_t x = widen(pack[k].item[j]);
+            const value_t one = x;
+            common[e % ACCUMULATORS] = e < ACCUMULATORS ? one : in_common(common[e % ACCUMULATORS], one);
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = merge(chain[e], chain[e + c]);
+                common[e] = in_common(common[e], common[e + c]);
         }
-        state = merge(state, (chain[0]));
+        const value_t a = common[0];
+        const value_t t = a;
+        if (counts(state, t)) {
+            int where = 0;  // the first of the elements in question
+            #pragma unroll
+            for (int e = ITEMS * VECTOR - 1; e >= 0; e--) {
+                const int k = e / VECTOR, j = e % VECTOR;
+                const value_t x = widen(pack[k].item[j]);
+                if ((x == t) | (x != x))
+                    where = e;
+            }
+            const int k = where / VECTOR, j = where % VECTOR;
+            const index_t i = at + (k * (BLOCK * VECTOR) + j);
+            State whole;
+            whole.value = t;
+            whole.index = i;
+            state = merge(state, whole);
+        }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
         state = merge(state, (lift(widen(in[i]), i)));

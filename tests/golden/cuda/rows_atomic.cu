@@ -98,6 +98,21 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
@@ -117,10 +132,10 @@ static __device__ __forceinline__ void merge_into(result_t *out, State s) {
 
 // The threads of each team of 8 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
-    return state;
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
+    return settled(state);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
@@ -128,7 +143,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
     index_t parts, result_t *out, index_t out_outer)
 {
     __shared__ State slots[1];
-
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
@@ -193,6 +207,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
             else
                 merge_into(out + result * out_outer, state);
         }
+
         __syncthreads();  // shared memory is free for the next group
     }
 }

@@ -99,6 +99,21 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
@@ -140,11 +155,11 @@ static __device__ __forceinline__ void store_to_first_block(State *at, State s) 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -154,11 +169,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
     }
-    return state;
+    return settled(state);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK) redtune_sum_float32_rows(
@@ -166,12 +181,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     index_t parts, State *partials, unsigned int *counter, result_t *out, index_t out_outer)
 {
     __shared__ State slots[8];
-    __shared__ State ranks[CLUSTER];
-    __shared__ int is_last;
-    cluster_barrier();  // every block of the cluster runs by now, so that the others may store to the first one
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ State ranks[CLUSTER];
+    __shared__ int is_last;
+    cluster_barrier();  // every block of the cluster runs by now, so that the others may store to the first one
 
     // Groups of TEAMS results, one after the other. Threads without a result of their own fold nothing, and stay: every
     // thread of a block comes to every barrier.
@@ -259,6 +274,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
             }
         }
         cluster_barrier();  // the first block has read what the others left
+
         __syncthreads();  // shared memory is free for the next group
     }
 }

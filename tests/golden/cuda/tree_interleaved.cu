@@ -95,6 +95,21 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
@@ -114,10 +129,10 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     __syncthreads();
     for (int s = 1; s < 256; s *= 2) {
         if (thread % (2 * s) == 0)
-            slots[thread] = merge(slots[thread], slots[thread + s]);
+            slots[thread] = join(slots[thread], slots[thread + s]);
         __syncthreads();
     }
-    return slots[thread];
+    return settled(slots[thread]);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
@@ -125,10 +140,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
     result_t *out)
 {
     __shared__ State slots[256];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;

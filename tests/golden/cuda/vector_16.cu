@@ -5,7 +5,6 @@
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 16;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 2;  // independent loads in flight per thread before the fold
-constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 8192;  // elements a block folds at once
@@ -18,7 +17,7 @@ typedef long long index_t;
 typedef unsigned long long address_t;
 typedef long long real_t;  // what the kernel accumulates in
 typedef signed char element_t;  // an element in memory
-typedef real_t value_t;  // an element in a register
+typedef int value_t;  // an element in a register, where so few of them never leave its range
 typedef long long result_part_t;
 typedef result_part_t result_t;
 
@@ -31,11 +30,17 @@ static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
 typedef union {
     raw_t raw;
     element_t item[VECTOR];
+    unsigned int word[sizeof(raw_t) / sizeof(unsigned int)];
 } Pack;
 
 static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
+
+// What is known of some elements of one tile.
+typedef struct {
+    int total;
+} Part;
 
 // What is known of the elements seen so far.
 typedef struct {
@@ -50,9 +55,23 @@ static __device__ __forceinline__ State identity(void) {
 }
 
 // The state of one element.
-static __device__ __forceinline__ State lift(value_t x) {
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
+    s.total = x;
+    return s;
+}
+
+// The state of two sets of elements of one tile together.
+static __device__ __forceinline__ Part fold(Part a, Part b) {
+    Part s;
+    s.total = a.total + b.total;
+    return s;
+}
+
+// A part of a tile as a state.
+static __device__ __forceinline__ State keep(Part p) {
     State s;
-    s.total = (unsigned long long)((unsigned long long)x);
+    s.total = (unsigned long long)p.total;
     return s;
 }
 
@@ -110,10 +129,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_int8(
     result_t *out)
 {
     __shared__ State slots[8];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
     //    and those after the last whole tile are folded one by one.
@@ -131,31 +150,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_int8(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        State chain[ACCUMULATORS];
+        unsigned int packed[1] = {0u};
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             #pragma unroll
-            for (int j = 0; j < VECTOR; j++) {
-                const int e = k * VECTOR + j;
-                const State one = lift(widen(pack[k].item[j]));
-                if (e < ACCUMULATORS)
-                    chain[e] = one;
-                else
-                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
+            for (int w = 0; w < (int)(sizeof(raw_t) / sizeof(unsigned int)); w++) {
+                const unsigned int word = pack[k].word[w];
+                packed[0] = (unsigned int)__dp4a((int)word, 0x01010101, (int)packed[0]);
             }
         }
-        #pragma unroll
-        for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
-            #pragma unroll
-            for (int e = 0; e < c; e++)
-                chain[e] = merge(chain[e], chain[e + c]);
-        }
-        state = merge(state, (chain[0]));
+        Part part;
+        part.total = (int)packed[0];
+        state = merge(state, keep(part));
     }
     for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, keep(lift(widen(in[i]))));
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, keep(lift(widen(in[i]))));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

@@ -96,6 +96,21 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
@@ -119,43 +134,43 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     slots[thread] = state;
     __syncthreads();
     if (thread < 128)
-        slots[thread] = merge(slots[thread], slots[thread + 128]);
+        slots[thread] = join(slots[thread], slots[thread + 128]);
     __syncthreads();
     if (thread < 64)
-        slots[thread] = merge(slots[thread], slots[thread + 64]);
+        slots[thread] = join(slots[thread], slots[thread + 64]);
     __syncthreads();
     if (thread < 32)
-        slots[thread] = merge(slots[thread], slots[thread + 32]);
+        slots[thread] = join(slots[thread], slots[thread + 32]);
     // The last tail needs no barrier of the whole block, but its lanes still must not run ahead of each other.
     if (thread < WAVE) {
         state = slots[thread];
         wave_sync();
         if (thread < 16) {
-            state = merge(state, slots[thread + 16]);
+            state = join(state, slots[thread + 16]);
             slots[thread] = state;
         }
         wave_sync();
         if (thread < 8) {
-            state = merge(state, slots[thread + 8]);
+            state = join(state, slots[thread + 8]);
             slots[thread] = state;
         }
         wave_sync();
         if (thread < 4) {
-            state = merge(state, slots[thread + 4]);
+            state = join(state, slots[thread + 4]);
             slots[thread] = state;
         }
         wave_sync();
         if (thread < 2) {
-            state = merge(state, slots[thread + 2]);
+            state = join(state, slots[thread + 2]);
             slots[thread] = state;
         }
         wave_sync();
         if (thread < 1) {
-            state = merge(state, slots[thread + 1]);
+            state = join(state, slots[thread + 1]);
             slots[thread] = state;
         }
     }
-    return state;
+    return settled(state);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
@@ -163,10 +178,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
     result_t *out)
 {
     __shared__ State slots[256];
-    __shared__ int is_last;
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
 
     // 1. The share of this block.
     const element_t *in = data + data_first;

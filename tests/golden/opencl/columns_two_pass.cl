@@ -87,6 +87,21 @@ static inline State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static inline State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static inline State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static inline result_t finish(State a) {
     return (result_part_t)a.total;
@@ -100,10 +115,10 @@ static inline State meet_block(State state, __local State *slots) {
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int s = 8 / 2; s > 0; s /= 2) {
         if (member < s)
-            slots[thread] = merge(slots[thread], slots[thread + s * TEAMS]);
+            slots[thread] = join(slots[thread], slots[thread + s * TEAMS]);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    return slots[thread];
+    return settled(slots[thread]);
 }
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
@@ -113,10 +128,10 @@ static inline State meet_second(State state, __local State *slots) {
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int s = 256 / 2; s > 0; s /= 2) {
         if (thread < s)
-            slots[thread] = merge(slots[thread], slots[thread + s]);
+            slots[thread] = join(slots[thread], slots[thread + s]);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    return slots[thread];
+    return settled(slots[thread]);
 }
 
 __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -126,7 +141,6 @@ __kernel void redtune_sum_float32_columns(
     __global result_t *out, index_t out_outer, index_t out_inner)
 {
     __local State slots[128];
-
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
@@ -191,6 +205,7 @@ __kernel void redtune_sum_float32_columns(
             else
                 partials[result * parts + part] = state;
         }
+
         barrier(CLK_LOCAL_MEM_FENCE);  // shared memory is free for the next group
     }
 }

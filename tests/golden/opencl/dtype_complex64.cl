@@ -126,10 +126,10 @@ __kernel void redtune_prod_complex64(
     __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
-    __local int is_last;
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
+    __local int is_last;
 
     // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
     //    and those after the last whole tile are folded one by one.

@@ -95,6 +95,21 @@ static inline State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static inline State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static inline State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static inline result_t finish(State a) {
     return (result_part_t)a.total;
@@ -112,10 +127,10 @@ static inline State meet_block(State state, __local State *slots) {
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int s = 256 / 2; s > 0; s /= 2) {
         if (thread < s)
-            slots[thread] = merge(slots[thread], slots[thread + s]);
+            slots[thread] = join(slots[thread], slots[thread + s]);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    return slots[thread];
+    return settled(slots[thread]);
 }
 
 __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -124,10 +139,10 @@ __kernel void redtune_sum_float32(
     __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[256];
-    __local int is_last;
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
+    __local int is_last;
 
     // 1. The share of this block.
     __global const element_t *in = data + data_first;

@@ -96,6 +96,21 @@ static inline State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static inline State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static inline State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static inline result_t finish(State a) {
     return (result_part_t)a.total;
@@ -116,11 +131,11 @@ static inline unsigned int count_up(__global unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static inline State meet_block(State state, __local State *slots) {
     const int thread = (int)get_local_id(0);
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
     const int lane = (int)get_sub_group_local_id();
     if (lane == 0)
         slots[get_sub_group_id()] = state;
@@ -130,11 +145,11 @@ static inline State meet_block(State state, __local State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
     }
-    return state;
+    return settled(state);
 }
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -143,10 +158,10 @@ __kernel void redtune_sum_float32(
     __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
-    __local int is_last;
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
+    __local int is_last;
 
     // 1. The share of this block.
     __global const element_t *in = data + data_first;

@@ -75,15 +75,6 @@ static inline Part lift(value_t x) {
     return s;
 }
 
-// The state of two sets of elements of one tile together.
-static inline Part fold(Part a, Part b) {
-    Part s;
-    s.tiny = a.tiny + b.tiny;
-    s.ordinary = a.ordinary + b.ordinary;
-    s.huge = a.huge + b.huge;
-    return s;
-}
-
 // A part of a tile as a state: within a tile nothing was lost that is known.
 static inline State keep(Part p) {
     State s;
@@ -116,6 +107,34 @@ static inline State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static inline State join(State a, State b) {
+    State s;
+    s.tiny = a.tiny + b.tiny;
+    const real_t tiny_taken = s.tiny - a.tiny;
+    s.tiny_lost = (a.tiny_lost + b.tiny_lost) + ((a.tiny - (s.tiny - tiny_taken)) + (b.tiny - tiny_taken));
+    s.ordinary = a.ordinary + b.ordinary;
+    const real_t ordinary_taken = s.ordinary - a.ordinary;
+    s.ordinary_lost = (a.ordinary_lost + b.ordinary_lost) + ((a.ordinary - (s.ordinary - ordinary_taken)) + (b.ordinary - ordinary_taken));
+    s.huge = a.huge + b.huge;
+    const real_t huge_taken = s.huge - a.huge;
+    s.huge_lost = (a.huge_lost + b.huge_lost) + ((a.huge - (s.huge - huge_taken)) + (b.huge - huge_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static inline State settled(State s) {
+    s.tiny = add(s.tiny, 0, s.tiny_lost, &s.tiny_lost);
+    s.ordinary = add(s.ordinary, 0, s.ordinary_lost, &s.ordinary_lost);
+    s.huge = add(s.huge, 0, s.huge_lost, &s.huge_lost);
+    return s;
+}
+
+// The first sweep over a tile: what elements have in common.
+static inline value_t in_common(value_t a, value_t b) {
+    return ((a > b) | (a != a)) ? a : b;
+}
+
 // The result of a state.
 static inline result_t finish(State a) {
     return (result_part_t)((a.huge > 0) ? (sqrt(a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f)) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt(a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f))));
@@ -140,11 +159,11 @@ static inline unsigned int count_up(__global unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static inline State meet_block(State state, __local State *slots) {
     const int thread = (int)get_local_id(0);
-    state = merge(state, shuffle_down(state, 16));
-    state = merge(state, shuffle_down(state, 8));
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
     const int lane = (int)get_sub_group_local_id();
     if (lane == 0)
         slots[get_sub_group_id()] = state;
@@ -154,11 +173,11 @@ static inline State meet_block(State state, __local State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
     }
-    return state;
+    return settled(state);
 }
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -167,17 +186,17 @@ __kernel void redtune_norm_l2_float32(
     __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
-    __local int is_last;
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
+    __local int is_last;
 
     // 1. The share of this block.
     __global const element_t *in = data + data_first;
     const index_t head = 0;
     const index_t tiles = (n - head) / TILE;
 
-    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
     State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
@@ -185,26 +204,47 @@ __kernel void redtune_norm_l2_float32(
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        Part chain[ACCUMULATORS];
+        value_t common[ACCUMULATORS];  // what they have in common, in independent chains
         #pragma unroll
-        for (int k = 0; k < ITEMS; k++) {
-            #pragma unroll
-            for (int j = 0; j < VECTOR; j++) {
-                const int e = k * VECTOR + j;
-                const Part one = lift(widen(pack[k].item[j]));
-                if (e < ACCUMULATORS)
-                    chain[e] = one;
-                else
-                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
-            }
+        for (int e = 0; e < ITEMS * VECTOR; e++) {
+            const int k = e / VECTOR, j = e % VECTOR;
+            const value_t x = widen(pack[k].item[j]);
+            const value_t one = fabs(x);
+            common[e % ACCUMULATORS] = e < ACCUMULATORS ? one : in_common(common[e % ACCUMULATORS], one);
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = fold(chain[e], chain[e + c]);
+                common[e] = in_common(common[e], common[e + c]);
         }
-        state = merge(state, keep(chain[0]));
+        const value_t a = common[0];
+        const value_t t = a;
+        {
+            value_t sum[ACCUMULATORS];  // what each adds, now that this is known
+            #pragma unroll
+            for (int e = 0; e < ITEMS * VECTOR; e++) {
+                const int k = e / VECTOR, j = e % VECTOR;
+                const value_t x = widen(pack[k].item[j]);
+                const value_t one = (x * ((t > 0x1p43f) ? 0x1p-85f : ((t < 0x1p-50f) ? 0x1p90f : 1))) * (x * ((t > 0x1p43f) ? 0x1p-85f : ((t < 0x1p-50f) ? 0x1p90f : 1)));
+                sum[e % ACCUMULATORS] = e < ACCUMULATORS ? one : sum[e % ACCUMULATORS] + one;
+            }
+            #pragma unroll
+            for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+                #pragma unroll
+                for (int e = 0; e < c; e++)
+                    sum[e] = sum[e] + sum[e + c];
+            }
+            const value_t s = sum[0];
+            State whole;
+            whole.tiny = (t < 0x1p-50f) ? s : 0;
+            whole.ordinary = ((t > 0x1p43f) | (t < 0x1p-50f)) ? 0 : s;
+            whole.huge = (t > 0x1p43f) ? s : 0;
+            whole.tiny_lost = 0;
+            whole.ordinary_lost = 0;
+            whole.huge_lost = 0;
+            state = merge(state, whole);
+        }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
         state = merge(state, keep(lift(widen(in[i]))));

@@ -98,6 +98,21 @@ static inline State merge(State a, State b) {
     return s;
 }
 
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static inline State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static inline State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
 // The result of a state.
 static inline result_t finish(State a) {
     return (result_part_t)a.total;
@@ -133,10 +148,10 @@ static inline void merge_into(__global result_t *out, State s) {
 
 // The threads of each team of 8 meet: the state returned to the first one covers them all.
 static inline State meet_block(State state, __local State *slots) {
-    state = merge(state, shuffle_down(state, 4));
-    state = merge(state, shuffle_down(state, 2));
-    state = merge(state, shuffle_down(state, 1));
-    return state;
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
+    return settled(state);
 }
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -145,7 +160,6 @@ __kernel void redtune_sum_float32_rows(
     index_t parts, __global result_t *out, index_t out_outer)
 {
     __local State slots[1];
-
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
@@ -210,6 +224,7 @@ __kernel void redtune_sum_float32_rows(
             else
                 merge_into(out + result * out_outer, state);
         }
+
         barrier(CLK_LOCAL_MEM_FENCE);  // shared memory is free for the next group
     }
 }

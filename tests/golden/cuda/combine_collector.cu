@@ -1,0 +1,285 @@
+// sum of float32: the sum.
+// An array of any length and alignment in; float32 out, accumulated in float32.
+// Made by: redtune show --source --op sum --dtype float32 --backend cuda --arch sm_90 --fix combine=collector
+
+constexpr int BLOCK = 256;  // threads per block
+constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
+constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int LANES = 32;  // of them issue together and meet by shuffles
+constexpr int TILE = 1024;  // elements a block folds at once
+// walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
+// exchange shuffle: how the lanes of a block meet
+// combine collector: how the blocks meet
+// hint none: cache hint of the loads
+
+typedef long long index_t;
+typedef unsigned long long address_t;
+typedef float real_t;  // what the kernel accumulates in
+typedef float element_t;  // an element in memory
+typedef real_t value_t;  // an element in a register
+typedef float result_part_t;
+typedef result_part_t result_t;
+
+typedef unsigned int raw_t;  // as wide as one load
+static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
+    return *(const raw_t *)p;
+}
+
+// One load: 1 element.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+} Pack;
+
+static __device__ __forceinline__ value_t widen(element_t x) {
+    return (value_t)x;
+}
+
+// What is known of some elements of one tile.
+typedef struct {
+    float total;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} State;
+
+// The state of no elements.
+static __device__ __forceinline__ State identity(void) {
+    State s;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// The state of one element.
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
+    s.total = x;
+    return s;
+}
+
+// The state of two sets of elements of one tile together.
+static __device__ __forceinline__ Part fold(Part a, Part b) {
+    Part s;
+    s.total = a.total + b.total;
+    return s;
+}
+
+// A part of a tile as a state: within a tile nothing was lost that is known.
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.total = p.total;
+    s.total_lost = 0;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
+}
+
+// The state of two sets of elements together.
+static __device__ __forceinline__ State merge(State a, State b) {
+    State s;
+    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
+    return s;
+}
+
+// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
+static __device__ __forceinline__ State join(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    const real_t total_taken = s.total - a.total;
+    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
+    return s;
+}
+
+// A state from a tree with what was set aside added again, as far as it fits.
+static __device__ __forceinline__ State settled(State s) {
+    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+    return s;
+}
+
+// The result of a state.
+static __device__ __forceinline__ result_t finish(State a) {
+    return (result_part_t)a.total;
+}
+
+// The state of the lane `offset` further on.
+static __device__ __forceinline__ State shuffle_down(State s, int offset) {
+    s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
+    s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
+    return s;
+}
+
+constexpr int WORDS = 2;  // of a state
+constexpr int CELLS = 1;  // that hold it
+constexpr int PAYLOAD = 3;  // words in a cell; behind them is the mark that they are there
+typedef union {
+    unsigned int part[PAYLOAD + 1];
+    struct {
+        unsigned long long low, high;
+    } bits;
+} cell_t;
+
+// Stores and loads of a whole cell at once, as other blocks see it, in no order with anything else.
+static __device__ __forceinline__ void store_cell(cell_t *to, cell_t cell) {
+    asm volatile("{\n\t.reg .b128 cell;\n\tmov.b128 cell, { %1, %2 };\n\tst.relaxed.gpu.global.b128 [%0], cell;\n\t}"
+                 : : "l"(to), "l"(cell.bits.low), "l"(cell.bits.high) : "memory");
+}
+
+static __device__ __forceinline__ cell_t load_cell(const cell_t *from) {
+    cell_t cell;
+    asm volatile("{\n\t.reg .b128 cell;\n\tld.relaxed.gpu.global.b128 cell, [%2];\n\tmov.b128 { %0, %1 }, cell;\n\t}"
+                 : "=l"(cell.bits.low), "=l"(cell.bits.high) : "l"(from) : "memory");
+    return cell;
+}
+
+// A state, word by word.
+typedef union {
+    State state;
+    unsigned int word[WORDS];
+} Words;
+
+// Leaves a state for the collector. Every cell carries its own mark that it is there, so nobody waits for anything here.
+static __device__ __forceinline__ void leave(cell_t *cells, State s) {
+    Words all;
+    all.state = s;
+    #pragma unroll
+    for (int c = 0; c < CELLS; c++) {
+        cell_t cell;
+        #pragma unroll
+        for (int w = 0; w < PAYLOAD; w++)
+            cell.part[w] = c * PAYLOAD + w < WORDS ? all.word[c * PAYLOAD + w] : 0;
+        cell.part[PAYLOAD] = 1;
+        store_cell(cells + c, cell);
+    }
+}
+
+// Waits for a state, takes it, and leaves its cells ready for the next launch.
+static __device__ __forceinline__ State take(cell_t *cells) {
+    cell_t seen[CELLS];
+    bool is_whole;
+    do {
+        is_whole = true;
+        #pragma unroll
+        for (int c = 0; c < CELLS; c++) {
+            seen[c] = load_cell(cells + c);
+            is_whole = is_whole && seen[c].part[PAYLOAD] != 0;
+        }
+    } while (!is_whole);
+    Words all;
+    #pragma unroll
+    for (int w = 0; w < WORDS; w++)
+        all.word[w] = seen[w / PAYLOAD].part[w % PAYLOAD];
+    cell_t empty;
+    #pragma unroll
+    for (int w = 0; w <= PAYLOAD; w++)
+        empty.part[w] = 0;
+    #pragma unroll
+    for (int c = 0; c < CELLS; c++)
+        store_cell(cells + c, empty);
+    return all.state;
+}
+
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    const int thread = (int)threadIdx.x;
+    state = join(state, shuffle_down(state, 16));
+    state = join(state, shuffle_down(state, 8));
+    state = join(state, shuffle_down(state, 4));
+    state = join(state, shuffle_down(state, 2));
+    state = join(state, shuffle_down(state, 1));
+    const int lane = thread % LANES;
+    if (lane == 0)
+        slots[thread / WAVE] = state;
+    __syncthreads();
+    // The first lanes fold what the 8 tails left.
+    if (thread < LANES) {
+        state = identity();
+        if (lane < 8)
+            state = slots[lane];
+        state = join(state, shuffle_down(state, 4));
+        state = join(state, shuffle_down(state, 2));
+        state = join(state, shuffle_down(state, 1));
+    }
+    return settled(state);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
+    const element_t *__restrict__ data, index_t data_first, index_t n, cell_t *counter, result_t *out)
+{
+    __shared__ State slots[8];
+    const int thread = (int)threadIdx.x;
+    const index_t block = (index_t)blockIdx.x;
+    const index_t blocks = (index_t)gridDim.x - ((index_t)gridDim.x > 1);  // those with a share; one more collects
+    if (block == blocks) {
+        // The collector, which has no share. It is the last block of the grid, so the others run by the time it waits.
+        State all = identity();
+        for (index_t i = thread; i < blocks; i += BLOCK)
+            all = merge(all, take(counter + i * CELLS));
+        all = meet_block(all, slots);
+        if (thread == 0)
+            out[0] = finish(all);
+        return;
+    }
+
+    // 1. The share of this block.
+    const element_t *in = data + data_first;
+    const index_t head = 0;
+    const index_t tiles = (n - head) / TILE;
+
+    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    State state = identity();
+    for (index_t tile = block; tile < tiles; tile += blocks) {
+        const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
+        Pack pack[ITEMS];
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++)
+            pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
+        Part chain[ACCUMULATORS];
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            #pragma unroll
+            for (int j = 0; j < VECTOR; j++) {
+                const int e = k * VECTOR + j;
+                const Part one = lift(widen(pack[k].item[j]));
+                if (e < ACCUMULATORS)
+                    chain[e] = one;
+                else
+                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+            }
+        }
+        #pragma unroll
+        for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+            #pragma unroll
+            for (int e = 0; e < c; e++)
+                chain[e] = fold(chain[e], chain[e + c]);
+        }
+        state = merge(state, keep(chain[0]));
+    }
+    for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
+        state = merge(state, keep(lift(widen(in[i]))));
+
+    // 3. The threads of the block meet: thread 0 holds the block's state.
+    state = meet_block(state, slots);
+
+    // 4. The blocks meet.
+    if (thread == 0) {
+        if (blocks == (index_t)gridDim.x)
+            out[0] = finish(state);  // alone, without a collector
+        else
+            leave(counter + block * CELLS, state);
+    }
+}

@@ -1,0 +1,238 @@
+// var of uint8: the variance: squared deviations from the mean over count - ddof.
+// An array of any length and alignment in; float64 out, accumulated in float64.
+// Made by: redtune show --source --op var --dtype uint8 --backend cuda --arch sm_90 --fix vector=8 --fix items=2
+
+constexpr int BLOCK = 256;  // threads per block
+constexpr int VECTOR = 8;  // elements per load, at most 16 bytes
+constexpr int ITEMS = 2;  // independent loads in flight per thread before the fold
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int LANES = 32;  // of them issue together and meet by shuffles
+constexpr int TILE = 4096;  // elements a block folds at once
+// walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
+// exchange shuffle: how the lanes of a block meet
+// combine last_block: how the blocks meet
+// hint none: cache hint of the loads
+
+typedef long long index_t;
+typedef unsigned long long address_t;
+typedef double real_t;  // what the kernel accumulates in
+typedef unsigned char element_t;  // an element in memory
+typedef int value_t;  // an element in a register, where so few of them never leave its range
+typedef double result_part_t;
+typedef result_part_t result_t;
+
+typedef uint2 raw_t;  // as wide as one load
+static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
+    return *(const raw_t *)p;
+}
+
+// One load: 8 elements.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+    unsigned int word[sizeof(raw_t) / sizeof(unsigned int)];
+} Pack;
+
+static __device__ __forceinline__ value_t widen(element_t x) {
+    return (value_t)x;
+}
+
+// What is known of some elements of one tile.
+typedef struct {
+    int seen;
+    int mean;
+    int squares;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    long long seen;
+    double mean;
+    double squares;
+    double mean_lost;
+    double squares_lost;
+} State;
+
+// The state of no elements.
+static __device__ __forceinline__ State identity(void) {
+    State s;
+    s.seen = 0;
+    s.mean = 0;
+    s.squares = 0;
+    s.mean_lost = 0;
+    s.squares_lost = 0;
+    return s;
+}
+
+// The state of one element.
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
+    s.seen = 1;
+    s.mean = x;
+    s.squares = x - x;
+    return s;
+}
+
+// A part of a tile as a state: within a tile nothing was lost that is known.
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.seen = (long long)p.seen;
+    s.mean = (double)p.mean;
+    s.squares = (double)p.squares;
+    s.mean_lost = 0;
+    s.squares_lost = 0;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
+}
+
+// The state of two sets of elements together.
+static __device__ __forceinline__ State merge(State a, State b) {
+    State s;
+    const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
+    s.seen = a.seen + b.seen;
+    s.mean = add(a.mean, (b.mean - a.mean) * share, a.mean_lost + ((b.mean_lost - a.mean_lost) * share), &s.mean_lost);
+    s.squares = add(a.squares, b.squares + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean)), a.squares_lost + b.squares_lost, &s.squares_lost);
+    return s;
+}
+
+// The first sweep over a tile: what elements have in common.
+static __device__ __forceinline__ value_t in_common(value_t a, value_t b) {
+    return a + b;
+}
+
+// The result of a state.
+static __device__ __forceinline__ result_t finish(State a, index_t ddof) {
+    return (result_part_t)(a.squares / ((real_t)((a.seen > ddof) ? (a.seen - ddof) : 0)));
+}
+
+// The state of the lane `offset` further on.
+static __device__ __forceinline__ State shuffle_down(State s, int offset) {
+    s.seen = __shfl_down_sync(0xffffffffu, s.seen, offset);
+    s.mean = __shfl_down_sync(0xffffffffu, s.mean, offset);
+    s.squares = __shfl_down_sync(0xffffffffu, s.squares, offset);
+    s.mean_lost = __shfl_down_sync(0xffffffffu, s.mean_lost, offset);
+    s.squares_lost = __shfl_down_sync(0xffffffffu, s.squares_lost, offset);
+    return s;
+}
+
+// Counts one more block and says how many came before, with release and acquire towards all blocks.
+static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
+    unsigned int before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    const int thread = (int)threadIdx.x;
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
+    const int lane = thread % LANES;
+    if (lane == 0)
+        slots[thread / WAVE] = state;
+    __syncthreads();
+    // The first lanes fold what the 8 tails left.
+    if (thread < LANES) {
+        state = identity();
+        if (lane < 8)
+            state = slots[lane];
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
+    }
+    return state;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_uint8(
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out, index_t ddof)
+{
+    __shared__ State slots[8];
+    const int thread = (int)threadIdx.x;
+    const index_t block = (index_t)blockIdx.x;
+    const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
+
+    // 1. The share of this block. Loads of VECTOR elements need an aligned address, so the elements before the first one
+    //    and those after the last whole tile are folded one by one.
+    const element_t *in = data + data_first;
+    index_t head = (index_t)((0 - (address_t)in) % sizeof(raw_t) / sizeof(element_t));
+    if (head > n)
+        head = n;
+    const index_t tiles = (n - head) / TILE;
+
+    // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
+    State state = identity();
+    for (index_t tile = block; tile < tiles; tile += blocks) {
+        const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
+        Pack pack[ITEMS];
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++)
+            pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
+        unsigned int packed[2] = {0u, 0u};
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            #pragma unroll
+            for (int w = 0; w < (int)(sizeof(raw_t) / sizeof(unsigned int)); w++) {
+                const unsigned int word = pack[k].word[w];
+                packed[0] = (unsigned int)__dp4a(word, 0x01010101u, (unsigned int)packed[0]);
+                packed[1] = (unsigned int)__dp4a(word, word, (unsigned int)packed[1]);
+            }
+        }
+        value_t a = (int)packed[0];
+        const value_t t = a;
+        {
+            const value_t s = (int)packed[1];
+            State whole;
+            whole.seen = (ITEMS * VECTOR);
+            whole.mean = ((real_t)t) / ((real_t)(ITEMS * VECTOR));
+            whole.squares = ((((real_t)s) * ((real_t)(ITEMS * VECTOR))) - (((real_t)t) * ((real_t)t))) / ((real_t)(ITEMS * VECTOR));
+            whole.mean_lost = 0;
+            whole.squares_lost = 0;
+            state = merge(state, whole);
+        }
+    }
+    for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
+        state = merge(state, keep(lift(widen(in[i]))));
+    for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
+        state = merge(state, keep(lift(widen(in[i]))));
+
+    // 3. The threads of the block meet: thread 0 holds the block's state.
+    state = meet_block(state, slots);
+
+    // 4. The blocks meet.
+    if (blocks == 1) {
+        if (thread == 0)
+            out[0] = finish(state, ddof);
+    } else {
+        if (thread == 0) {
+            partials[block] = state;
+            // Release before the count makes this block's state visible, acquire after it shows the others'.
+            is_last = count_up(counter) == (unsigned int)(blocks - 1);
+        }
+        __syncthreads();
+        if (is_last) {
+            state = identity();
+            for (index_t i = thread; i < blocks; i += BLOCK)
+                state = merge(state, partials[i]);
+            state = meet_block(state, slots);
+            if (thread == 0)
+                out[0] = finish(state, ddof);
+            if (thread == 0)
+                counter[0] = 0;  // ready for the next launch
+        }
+    }
+}
