@@ -16,8 +16,10 @@ KINDS = ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", 
 GIB = 1 << 30
 CPU_ELEMENTS = 1 << 25  # at most on a CPU
 SPELLED = 1 << 16  # a length up to here is written as a number in a shape
-FLAT = {"gpu": (12, 16, 18, 20, 22, 24), "cpu": (12, 16, 20, 22, 24)}  # as powers of two, beside the largest
-FITTED = 26  # one more for the operators that the line through times and bytes matters for
+FLAT = {"gpu": (12, 16, 20, 24), "cpu": (12, 16, 20, 22, 24)}  # as powers of two, beside the largest
+# More for the operators that libraries are best at, and that the line through times and bytes matters for.
+BETWEEN: dict[str, tuple[int, ...]] = {"gpu": (18, 22), "cpu": ()}
+FITTED = 26
 FITTED_OPS = ("sum", "max", "argmax")
 SHAPES = ((24, 4), (20, 8), (16, 12), (12, 16), (7, 21))  # rows and columns of a C array, as powers of two
 SHAPED_OPS = ("sum", "max", "argmax", "logsumexp", "var", "mean", "norm_l2", "any")
@@ -98,6 +100,7 @@ def _flat(kind: str) -> Iterator[Cell]:
                 continue
             last = largest_cell(op, dtype, kind)
             wanted = [1 << power for power in FLAT[kind]]
+            wanted += [1 << power for power in BETWEEN[kind] if op in FITTED_OPS]
             wanted += [1 << FITTED] if (op in FITTED_OPS and dtype == "float32") else []
             yield from (flat_cell(op, dtype, n) for n in wanted if n < last.problem.n)
             yield last
@@ -120,7 +123,7 @@ def _rank(cell: Cell) -> int:
 
 def quick(kind: str) -> list[Cell]:
     """About 40 of them: every layout, every kind of operator, every width of dtype, small and large."""
-    cells = [flat_cell("sum", "float32", 1 << k) for k in FLAT[kind]]
+    cells = [flat_cell("sum", "float32", 1 << k) for k in (*FLAT[kind], *BETWEEN[kind])]
     cells += [flat_cell("sum", "float32", 1 << FITTED)] * (kind == "gpu")
     cells += [flat_cell("max", "float32", 1 << k) for k in (12, 20, 24)]
     cells += [flat_cell(op, dtype, 1 << 20) for op, dtype in (("sum", "int8"), ("max", "int32"), ("argmax", "float32"))]

@@ -59,7 +59,7 @@ class Spelling:
     running: str = ""
 
 
-_PLUS, _IS, _MOST = "::cuda::std::plus<ACC>", "x != ELEMENT(0)", "::cuda::maximum<ACC>"
+_PLUS, _IS, _MOST = "::cuda::std::plus<ACC>", "x != (ELEMENT)0", "::cuda::maximum<ACC>"
 _SIZE = "(ACC)x < ACC(0) ? -(ACC)x : (ACC)x"
 SPELLINGS = {
     "sum": Spelling(_PLUS),

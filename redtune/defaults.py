@@ -13,6 +13,7 @@ from redtune.packing import idle_accumulators
 from redtune.refusals import is_legal, refusals
 from redtune.types import Device, Problem
 
+ONE_BLOCK_BYTES = 1 << 16  # which one block takes in less time than several need to meet
 SMALL_BYTES = 1 << 24  # below, what finishing costs shows
 
 
@@ -56,37 +57,41 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     block = wave if is_cpu else 256
     vector = 1 if problem.layout == "columns" or is_cpu else max(1, 16 // dtype_named(problem.dtype).bytes)
     items = 8 if is_cpu or problem.layout == "columns" else 4
-    is_wide = problem.layout == "columns" and not is_cpu
-    if is_wide:  # a load of several columns, as far as they go
-        bytes_each = dtype_named(problem.dtype).bytes
-        vector = next((v for v in (16, 8, 4, 2) if v * bytes_each <= 16 and problem.inner % v == 0), 1)
-    along = 1 if is_wide else vector  # elements of a result in a load
     # A CPU's compiler makes vectors of a block's threads either way, and meeting costs it more than walking.
-    team = min(block, power_below(max(1, problem.n // (64 if is_cpu else 2 * along))))
+    team = min(block, power_below(max(1, problem.n // (64 if is_cpu else 2 * vector))))
     if problem.layout == "columns":
-        most = -(-problem.inner // vector)
-        columns = min(wave, 2 * power_below(max(1, most - 1))) if problem.inner > 1 else 1
+        columns = min(wave, 2 * power_below(max(1, problem.inner - 1))) if problem.inner > 1 else 1
         team = max(1, min(team, block // columns))
-    if is_wide and problem.results >= 2 * vector * block * device.compute_units:
-        team = 1  # so many that every thread has columns of its own
+    if problem.layout == "columns" and not is_cpu:
+        if problem.results >= 4 * block * device.compute_units:
+            team = 1  # so many that every thread has columns of its own
+        vector = _columns_each(problem, block // team, device)
+    along = 1 if problem.layout == "columns" else vector  # elements of a result in a load
     if not is_cpu:  # a tile that does not fit a result's elements leaves them all to single loads
         items = min(items, power_below(max(1, problem.n // (team * along))))
     base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
     base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * along)}
-    per_block = block // team * (vector if is_wide else 1)
+    per_block = block // team * (vector // along)
     blocks = -(-problem.results // per_block)
     wanted = device.compute_units * (2 if is_cpu else 4)
     room = max(1, problem.n // (team * items * along))
     split = min(512, power_below(max(1, min(wanted // blocks, room))))
     shapes = []
     for t, s in ((team, split), (team, 1), (max(1, team // 4), 1), (min(block, team * 4), split), (block, 1)):
-        counts = {"combine": "two_pass"} if is_wide and vector > 1 else {}  # see redtune.refusals
-        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device) | counts)
-    if is_wide and vector > 1:  # masks, two inputs and the like
+        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device))
+    if vector > along:  # masks, two inputs and the like
         shapes += [shape | {"vector": 1} | _split(int(shape["split"]), device) for shape in shapes]
     safe = {"block": 64 if not is_cpu else block, "vector": 1, "items": 4, "accumulators": 4}
     shapes.append(base | safe | {"team": 1} | _split(1, device))
     return shapes
+
+
+def _columns_each(problem: Problem, teams: int, device: Device) -> int:
+    """How many neighbouring columns a thread takes: loads of 4 to 8 bytes, as long as blocks enough are left."""
+    size = dtype_named(problem.dtype).bytes
+    enough = 2 * device.compute_units * teams
+    fits = (v for v in (4, 2) if v * size <= 8 and problem.inner % v == 0 and problem.results // v >= enough)
+    return next(fits, 1)
 
 
 def _team(team: int, block: int, through_memory: bool) -> dict[str, Any]:
@@ -118,11 +123,16 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     else:
         vector = 16 // dtype_named(problem.dtype).bytes
         first = {"block": 512, "vector": vector, "items": 4, "walk": "stride", "blocks_per_cu": 2}
-        if problem.n * dtype_named(problem.dtype).bytes < SMALL_BYTES:
-            # The less there is between the last load and the result, the better: results/2026-11-30-h200-small.md.
+        size = problem.n * dtype_named(problem.dtype).bytes
+        # The less there is between the last load and the result, the better: results/2026-11-30-h200-small.md.
+        if size <= ONE_BLOCK_BYTES:
+            block = 256 if problem.n <= 1024 * vector else 512
+            items = min(8, power_below(max(1, 2 * -(-problem.n // (block * vector)) - 1)))
+            first |= {"block": block, "items": items, "walk": "tile"}
+        elif size < SMALL_BYTES:
             waits = "waiting_blocks" in device.features
             first |= {"block": 256, "walk": "tile"} | ({"combine": "collector"} if waits else {})
-        first |= {"accumulators": min(8, 4 * vector)}
+        first |= {"accumulators": min(8, int(first["items"]) * vector)}
         others = [
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic", "hint": "streaming"},
             {"items": 6, "walk": "tile", "combine": "two_pass"},

@@ -414,7 +414,7 @@ def _constants(problem: Problem, config: Config, lanes: int, folds_words: bool) 
 
 
 # A shape and an axis whose kernel is the one for all of that layout.
-_SHOWN = {"flat": "", "rows": "--shape 2x2 --axis 1", "columns": "--shape 2x2 --axis 0"}
+_SHOWN = {"flat": "", "rows": "--shape 2x2 --axis 1", "columns": "--shape 2x16 --axis 0"}
 
 
 def _command(problem: Problem, config: Config, device: Device) -> str:

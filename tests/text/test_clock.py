@@ -135,10 +135,10 @@ def test_turns_come_in_another_order_each_time() -> None:
 @pytest.mark.parametrize(
     ("cache", "memory", "data", "is_cold", "copies"),
     [
-        (100, 0, 10, True, 20),
+        (100, 0, 10, True, 40),
         (100, 0, 10, False, 1),
         (100, 0, 1000, True, 1),
-        (101, 0, 10, True, 21),
+        (101, 0, 10, True, 41),
         (0, 0, 10, True, 1),
         (1 << 30, 0, 4, True, MAX_BUFFERS),
         (100, 100, 10, True, 5),  # half of the memory

@@ -58,7 +58,7 @@ def test_what_cannot_run_says_why() -> None:
     few = refusals_of(H, problem("sum", "float32"))
     assert few == {"atomic": "combine atomic would round float32 sums of 264 blocks in turn; at most 4"}
     assert refusals_of(H, problem("sum", "float64")) == {}
-    assert refusals_of(CPU, problem("sum", "float64")).keys() == {"cluster"}
+    assert refusals_of(CPU, problem("sum", "float64")).keys() == {"cluster", "collector"}
     for layout in ({}, WIDE):
         assert "needs thread block clusters" in refusals_of(CPU, problem("sum", "float64", **layout))["cluster"]
     assert "fewer than 3 blocks share a result of 100 elements" in refusals_of(H, problem(n=100))["two_pass"]

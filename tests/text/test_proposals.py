@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalW
 
 ROOT = Path(__file__).parents[2]
 ON = target("cuda")
-SPACE = make_space(problem("max"), ON.dialect, ON.device, {})
+SPACE = make_space(problem("max"), ON.dialect, ON.device, {"items": 4})
 EXTRAS = {"gp": ("torch", "scipy"), "cmaes": ("cmaes",)}
 DEAD = 2**22 + 1  # above Linux's largest process id
 

@@ -304,7 +304,7 @@ double time_of(Function run, std::int64_t n, bool is_cold, double *bytes)
     const std::size_t set = INPUTS * stride;
     if (set > free_bytes / 10 * 9)
         return 0;
-    std::size_t copies = is_cold ? (2 * static_cast<std::size_t>(cache) + set - 1) / set : 1;
+    std::size_t copies = is_cold ? (4 * static_cast<std::size_t>(cache) + set - 1) / set : 1;
     copies = std::max<std::size_t>(1, std::min<std::size_t>({copies, 64, free_bytes / 2 / set}));
 
     // 1. The inputs.

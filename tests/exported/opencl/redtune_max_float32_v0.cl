@@ -135,10 +135,10 @@ __kernel void redtune_max_float32(
     __global unsigned int *counter, __global result_t *out)
 {
     __local State slots[8];
-    __local int is_last;
     const int thread = (int)get_local_id(0);
     const index_t block = (index_t)get_group_id(0);
     const index_t blocks = (index_t)get_num_groups(0);
+    __local int is_last;
 
     // 1. The share of this block.
     __global const element_t *in = data + data_first;

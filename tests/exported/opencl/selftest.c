@@ -468,7 +468,7 @@ static size_t copies_for(const Station *at, const Kernel *kernel, size_t bytes)
     if (cache < kernel->cache_bytes)  // of a CPU, some runtimes name only the second level
         cache = kernel->cache_bytes;
     const size_t room = (size_t)(total / 2 < largest ? total / 2 : largest) / bytes;
-    const size_t wanted = kernel->is_cold ? (size_t)(2 * cache) / bytes + 1 : 1;
+    const size_t wanted = kernel->is_cold ? (size_t)(4 * cache) / bytes + 1 : 1;
     return least(least(wanted, 64), room);
 }
 

@@ -214,7 +214,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_max_float32(
     const element_t *__restrict__ data, index_t data_first, index_t n, result_t *out)
 {
     __shared__ State slots[12];
-
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;

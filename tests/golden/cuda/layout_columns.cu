@@ -1,6 +1,6 @@
 // sum of float32: the sum.
 // An array of outer x n x inner elements with any strides in; float32 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype float32 --shape 2x2 --axis 0 --backend cuda --arch sm_90 --fix team=8 --fix exchange=lds --fix combine=two_pass
+// Made by: redtune show --source --op sum --dtype float32 --shape 2x16 --axis 0 --backend cuda --arch sm_90 --fix team=8 --fix exchange=lds --fix combine=two_pass
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes

@@ -1,6 +1,6 @@
 // sum of float32: the sum.
 // An array of outer x n x inner elements with any strides in; float32 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype float32 --shape 2x2 --axis 0 --backend opencl --arch cpu --fix block=128 --fix team=8 --fix split=4 --fix exchange=lds --fix combine=two_pass
+// Made by: redtune show --source --op sum --dtype float32 --shape 2x16 --axis 0 --backend opencl --arch cpu --fix block=128 --fix team=8 --fix split=4 --fix exchange=lds --fix combine=two_pass
 
 #define BLOCK 128  // threads per block
 #define VECTOR 1  // elements per load, at most 16 bytes
