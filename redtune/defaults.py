@@ -10,7 +10,7 @@ from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
 from redtune.packing import idle_accumulators
-from redtune.refusals import is_legal, refusals
+from redtune.refusals import MAX_CHAIN, is_legal, refusals
 from redtune.types import Device, Problem
 
 ONE_BLOCK_BYTES = 1 << 16  # which one block takes in less time than several need to meet
@@ -65,12 +65,16 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     if problem.layout == "columns" and not is_cpu:
         if problem.results >= 4 * block * device.compute_units:
             team = 1  # so many that every thread has columns of its own
-        vector = _columns_each(problem, block // team, device)
+        vector = _columns_each(problem, block // team, wave, device)
+        if problem.inner <= wave:  # a few lanes have them all
+            team = block // power_below(max(1, 2 * -(-problem.inner // vector) - 1))
     along = 1 if problem.layout == "columns" else vector  # elements of a result in a load
     if not is_cpu:  # a tile that does not fit a result's elements leaves them all to single loads
         items = min(items, power_below(max(1, problem.n // (team * along))))
     base: dict[str, Any] = {"block": block, "wave": wave, "items": items, "vector": vector, "walk": "stride"}
-    base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": min(4, items * along)}
+    held = items * along
+    chains = max(min(4, held), power_below(max(1, 2 * -(-held // MAX_CHAIN) - 1)))  # enough for sums of floats
+    base |= {"blocks_per_cu": 4 if is_cpu else 8, "accumulators": chains}
     per_block = block // team * (vector // along)
     blocks = -(-problem.results // per_block)
     wanted = device.compute_units * (2 if is_cpu else 4)
@@ -78,7 +82,8 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     split = min(512, power_below(max(1, min(wanted // blocks, room))))
     shapes = []
     for t, s in ((team, split), (team, 1), (max(1, team // 4), 1), (min(block, team * 4), split), (block, 1)):
-        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device))
+        meet = {"combine": "two_pass"} if vector > along else {}  # a counter is for one result of a thread
+        shapes.append(base | _team(t, block, problem.layout == "columns" or is_cpu) | _split(s, device) | meet)
     if vector > along:  # masks, two inputs and the like
         shapes += [shape | {"vector": 1} | _split(int(shape["split"]), device) for shape in shapes]
     safe = {"block": 64 if not is_cpu else block, "vector": 1, "items": 4, "accumulators": 4}
@@ -86,9 +91,12 @@ def _layout_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
     return shapes
 
 
-def _columns_each(problem: Problem, teams: int, device: Device) -> int:
-    """How many neighbouring columns a thread takes: loads of 4 to 8 bytes, as long as blocks enough are left."""
+def _columns_each(problem: Problem, teams: int, wave: int, device: Device) -> int:
+    """How many neighbouring columns a thread takes: loads as wide as they go where there are few, else of 4 to 8 bytes,
+    as long as blocks enough are left."""
     size = dtype_named(problem.dtype).bytes
+    if problem.inner <= wave:
+        return next((v for v in (16, 8, 4, 2) if v * size <= 16 and problem.inner % v == 0), 1)
     enough = 2 * device.compute_units * teams
     fits = (v for v in (4, 2) if v * size <= 8 and problem.inner % v == 0 and problem.results // v >= enough)
     return next(fits, 1)

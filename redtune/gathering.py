@@ -40,7 +40,7 @@ def first_of(order: str, chosen: str) -> Gather:
         merge=f"{chosen}(a, b)",
         common="a",
         guard=f"({order}(t, a.value) > {order}(a.value, t)) | (a.index == no_index)",
-        found="(x == t) | (x != x)",
+        found=f"{order}(x, t) == {order}(t, x)",
         state=("t", "i"),
     )
 

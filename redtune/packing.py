@@ -43,8 +43,9 @@ def spelled(packing: Packing) -> Packing:
 
 def idle_accumulators(problem: Problem, config: Config, dialect: Dialect) -> int | None:
     """What the knob `accumulators` must be where words are folded, and it has no effect; None where it has."""
-    if packing_of(problem, config, dialect) is None:
-        return None
+    found, gather = packing_of(problem, config, dialect), operator_of(problem).gather
+    if found is None or (gather is not None and gather.added and not found.has_second):
+        return None  # a second sweep adds up element by element
     return min(int(default_of("accumulators")), config.items * config.vector)
 
 

@@ -22,6 +22,7 @@ from redtune.config import (
 )
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
+from redtune.narrow import folds_in_ints
 from redtune.operators import keeps_losses, operator_of, result_of
 from redtune.packing import idle_accumulators
 from redtune.plan import held_at_once, lanes_of, make_plan, meets_of
@@ -68,7 +69,8 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
         yield f"hint {config.hint} needs loads of more than one {dtype.name}, which may lie at any multiple of a part"
     held = held_at_once(problem, config)
     chain = -(-held // config.accumulators)
-    if chain > MAX_CHAIN and keeps_losses(op, problem.accumulate) and not problem.is_compensated:
+    rounds = keeps_losses(op, problem.accumulate) and not folds_in_ints(problem)
+    if chain > MAX_CHAIN and rounds and not problem.is_compensated:
         yield f"{chain} float additions in a row lose too much; at most {MAX_CHAIN}, so use more accumulators"
     idle = idle_accumulators(problem, config, dialect)
     if idle is not None and config.accumulators != idle:

@@ -13,7 +13,7 @@ from redtune.expressions import addends, names_in, needs_sign, renamed, spell
 from redtune.lanes import Fetch, fetches_of
 from redtune.narrow import folds_in_ints
 from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
-from redtune.packing import Packing, packing_of
+from redtune.packing import Packing, idle_accumulators, packing_of
 from redtune.plan import (
     LOST,
     WORD_BYTES,
@@ -197,7 +197,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         meaning=op.meaning,
         shape=_shape(problem),
         command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
-        constants=_constants(problem, config, lanes, packing_of(problem, config, dialect) is not None),
+        constants=_constants(problem, config, lanes, idle_accumulators(problem, config, dialect) is not None),
         choices=tuple(
             Choice(name, getattr(config, name), help_of(name))
             for name, field in KNOBS.items()

@@ -45,7 +45,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("max", "float32", {"-DNAMED=Max", "-DRESULT=float"}),
         ("argmin", "float64", {"-DINDEX=ArgMin"}),
         ("mean", "int32", {"-DACC=double", "-DRESULT=double", "-DFINISH=a / (ACC)n"}),
-        ("any", "float32", {"-DACC=int", "-DRESULT=bool", "-DLIFT=x != ELEMENT(0)"}),
+        ("any", "float32", {"-DACC=int", "-DRESULT=bool", "-DLIFT=x != (ELEMENT)0"}),
         ("bitwise_and", "uint8", {"-DACC=unsigned char", "-DINIT=-1"}),
     ],
 )
