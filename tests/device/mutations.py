@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.device.mutants import Host, Mutation, on
 
+MERGED = "(?:merge|join)"  # how states meet in a tree
 TREES = ("interleaved", "strided", "sequential", "unrolled")
 LAST: dict[str, Any] = {"combine": "last_block"}
 TWO: dict[str, Any] = {"combine": "two_pass"}
@@ -133,13 +134,15 @@ WALKING = (
 MEETING = (
     Mutation(
         "a shuffle left out",
-        r"( *)state = merge\(state, shuffle_down\(state, \d+\)\);",
+        rf"( *)state = {MERGED}\(state, shuffle_down\(state, \d+\)\);",
         r"\1;",
         (PLAIN, ROWS),
         is_each=True,
     ),
     Mutation("a shuffle of another distance", r"shuffle_down\(state, 8\)", "shuffle_down(state, 4)", (PLAIN, JOINED)),
-    Mutation("a shuffle twice", r"(state = merge\(state, shuffle_down\(state, 1\)\);)", r"\1 \1", (PLAIN, HALVED)),
+    Mutation(
+        "a shuffle twice", r"(state = (?:merge|join)\(state, shuffle_down\(state, 1\)\);)", r"\1 \1", (PLAIN, HALVED)
+    ),
     Mutation("a mask of half a wave", "0xffffffffu", "0x0000ffffu", (PLAIN, REDUX), only=("cuda",), is_race=True),
     Mutation(
         "a shuffle of half the width",
@@ -173,7 +176,9 @@ MEETING = (
         r"slots[thread + s\1 - 1]",
         (FLAT_TREES[2], COLUMNS),
     ),
-    Mutation("a step of the last tail left out", r"state = merge\(state, slots\[thread \+ 4\]\);", ";", (UNROLLED,)),
+    Mutation(
+        "a step of the last tail left out", rf"state = {MERGED}\(state, slots\[thread \+ 4\]\);", ";", (UNROLLED,)
+    ),
     Mutation("a slot never written", r"slots\[thread\] = state;\n", ";\n", (FLAT_TREES[0], FLAT_TREES[2])),
 )
 
@@ -409,8 +414,8 @@ MEANING = (
     Mutation("an index within its tile", r"at \+ \(k \* \(", "(k * (", (on("argmax", "int32"),)),
     Mutation(
         "an index within a column's tile",
-        r", at \+ k \* TEAM\)",
-        ", k * TEAM)",
+        r"i = at \+ k \* TEAM;",
+        "i = k * TEAM;",
         (Host("argmax", "int32", "columns", COLUMNS.knobs),),
     ),
 )

@@ -41,7 +41,8 @@ class Bits:
         found = probe_strategies(problem, device, runs, 0, lambda progress: None)
         found.check()
         refused = {s.combine for s in found.strategies if s.repeated is None}
-        assert refused <= ({"cluster"} if "clusters" not in device.features else set())
+        needs = {"cluster": "clusters", "collector": "waiting_blocks"}
+        assert refused <= {name for name, feature in needs.items() if feature not in device.features}
         for s in found.strategies:
             assert s.repeated is None or s.repeated.runs == runs
         return found, [s for s in found.strategies if s.repeated and not s.is_promised]

@@ -332,6 +332,7 @@ LACKING = (
     ("exchange", "dpp", "AMD"),
     ("combine", "last_block", "acquire-release"),
     ("combine", "cluster", "clusters"),
+    ("combine", "collector", "wait for others"),
 )
 
 
