@@ -13,13 +13,12 @@ from redtune.config import default_of
 from redtune.dtypes import dtype_named
 from redtune.narrow import folds_in_ints
 from redtune.operators import Operator, operator_of
+from redtune.plan import WORD_BYTES
 
 if TYPE_CHECKING:
     from redtune.config import Config
     from redtune.dialect import Dialect
     from redtune.types import Problem
-
-WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ def idle_accumulators(problem: Problem, config: Config, dialect: Dialect) -> int
 
 def folded_as(problem: Problem, op: Operator) -> str:
     """What a tile is folded by, as a table calls it: "sum of x", "max", or nothing that a table could have."""
-    if folds_in_ints(problem) and op.whole_gather is not None:
-        return "moments" if op.whole_gather.added == "x * x" else ""
-    if folds_in_ints(problem) and op.state[0][1] == "value":
-        return ""
     if folds_in_ints(problem):
+        if op.whole_gather is not None:
+            return "moments" if op.whole_gather.added == "x * x" else ""
+        if op.state[0][1] == "value":
+            return ""
         return f"sum of {op.lift[0]}" if len(op.lift) == 1 else ""
     if op.gather is not None:
         return {"larger(a, b)": "max", "smaller(a, b)": "min"}.get(op.gather.merge, "") if op.gather.lift == "x" else ""
