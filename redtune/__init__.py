@@ -12,19 +12,10 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redtune.api import (
-        bench,
-        compare,
-        devices,
-        probe,
-        reduce_file,
-        search,
-        search_many,
-        source,
-        tune,
-        tuned,
-        verify,
-    )
+    from redtune.api import devices, reduce_file, search, search_many, source, tune, tuned
+    from redtune.api_bench import bench
+    from redtune.api_compare import compare
+    from redtune.api_judge import probe, verify
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.exporting.export import Exported, export
@@ -35,19 +26,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "redtune.api": (
-        "bench",
-        "compare",
-        "devices",
-        "probe",
-        "reduce_file",
-        "search",
-        "search_many",
-        "source",
-        "tune",
-        "tuned",
-        "verify",
-    ),
+    "redtune.api": ("devices", "reduce_file", "search", "search_many", "source", "tune", "tuned"),
+    "redtune.api_bench": ("bench",),
+    "redtune.api_compare": ("compare",),
+    "redtune.api_judge": ("probe", "verify"),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
     "redtune.exporting.export": ("Exported", "export"),

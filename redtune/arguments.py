@@ -24,6 +24,9 @@ Dtype = Annotated[str, typer.Option(help="Type of the elements: float32, bfloat1
 Number = Annotated[Optional[str], typer.Option("--n", help="How many elements: 2**26, 1e6, 1000.", metavar="N")]  # noqa: UP045
 BackendName = Annotated[Optional[str], typer.Option("--backend", help="cuda, hip or opencl; the first with a device.")]  # noqa: UP045
 DeviceIndex = Annotated[int, typer.Option("--device", help="Which device of the backend, from 0.")]
+Like = Annotated[Optional[str], typer.Option(help="Take dtype and shape from a .npy file.", metavar="FILE")]  # noqa: UP045
+Cold = Annotated[bool, typer.Option("--cold/--warm", help="Whether inputs rotate past the last cache.")]
+Determinism = Annotated[str, typer.Option(help="any, or run-to-run: the same bits on every run.")]
 Fix = Annotated[Optional[list[str]], typer.Option("--fix", help="KNOB=VALUE; may be repeated.", metavar="KNOB=VALUE")]  # noqa: UP045
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 

@@ -31,7 +31,7 @@ def read_manifest(path: str) -> list[tuple[Problem, bool]]:
 
 
 def _problems(entry: Any, where: str) -> list[tuple[Problem, bool]]:
-    from redtune.api import wanted_problem
+    from redtune.wanted import wanted_problem
 
     if not isinstance(entry, dict) or "op" not in entry:
         raise UsageError(f"{where}: {str(entry)[:80]!r} is no problem; it needs an op")

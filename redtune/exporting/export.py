@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from redtune.api import check_fixes, wanted_problem
 from redtune.backends import backend_named
 from redtune.config import Value
 from redtune.dtypes import unknown
@@ -21,6 +20,7 @@ from redtune.exporting.folder import check_folder, write_folder
 from redtune.exporting.formats import FORMATS, texts_of
 from redtune.exporting.variants import ANY_SIZE, Export, choose, default_name
 from redtune.types import Device, Problem
+from redtune.wanted import check_fixes, wanted_problem
 
 Shapes = Sequence[int] | Sequence[Sequence[int]]
 

@@ -197,7 +197,7 @@ def choose(
 def _chosen(
     problem: Problem, device: Device, fix: Mapping[str, Value], temperature: str, or_default: bool
 ) -> Iterator[tuple[Device, Problem, Config, Best | None]]:
-    from redtune.api import DEFAULT_N, with_fixes
+    from redtune.wanted import DEFAULT_N, with_fixes
 
     dialect = backend_named(device.backend).dialect
     is_open = problem.n == ANY_SIZE

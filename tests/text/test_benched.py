@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune import api, benched, benching, cells, cli, heat
+from redtune import api_bench, benched, benching, cells, cli, heat
 from redtune.benching import Benched, Measured
 from redtune.beside import Answer, Beside
 from redtune.cells import Cell, flat_cell, shaped_cell
@@ -355,4 +355,4 @@ def test_json_is_one_document_and_files_are_written(
     frame = redtune.bench(quick=True)
     assert list(frame.columns) == COLUMNS
     with pytest.raises(UsageError, match="name its operator"):
-        api.bench(n=5)
+        api_bench.bench(n=5)

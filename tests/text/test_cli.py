@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from redtune import cli, store
+from redtune.arguments import parse_n, parse_seconds
 from redtune.backends import BACKENDS
 from redtune.config import KNOBS
 from redtune.dtypes import DTYPES
@@ -178,7 +179,7 @@ def test_a_size_that_is_none_is_refused(command: tuple[str, ...], n: str, refuse
     [("1", 1), ("2**26", 1 << 26), ("2^26", 1 << 26), ("1e6", 10**6), ("1_000", 1000), (" 7 ", 7), ("2.5e3", 2500)],
 )
 def test_a_size_can_be_written_in_several_ways(text: str, n: int) -> None:
-    assert cli.parse_n(text) == n
+    assert parse_n(text) == n
 
 
 @pytest.mark.parametrize("limit", ["soon", "", "-5", "0", "0s", "1d", "5 minutes", "nan", "inf", "1e3", "s", "1.2.3"])
@@ -189,7 +190,7 @@ def test_a_time_limit_that_is_none_is_refused(limit: str, refused: Callable[...,
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("2m", 120), ("1h", 3600), ("1.5 m", 90)])
 def test_a_time_limit_can_be_written_in_several_ways(text: str, seconds: float) -> None:
-    assert cli.parse_seconds(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("trials", ["0", "-3"])

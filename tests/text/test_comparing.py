@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune import api, compared
+from redtune import api_compare, compared
 from redtune.comparing import Compared, combined, compare_choices, verdict_of
 from redtune.config import Config, choices, is_read
 from redtune.errors import RedtuneError, UsageError
@@ -193,7 +193,7 @@ def test_the_file_of_values(some: Compared, tmp_path: Path) -> None:
 
 
 def test_the_frame(some: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "compared", lambda *arguments, **options: some)
+    monkeypatch.setattr(api_compare, "compared", lambda *arguments, **options: some)
     frame = redtune.compare("wave", "max")
     assert list(frame["wave"]) == list(choices("wave"))
     assert frame.loc[frame["wave"] == 32, "verdict"].item() == "the fastest here"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune import amdgpu, api
+from redtune import amdgpu, api_compare
 from redtune.amdgpu import KernelResources
 from redtune.cli import main
 from redtune.config import Config, choices
@@ -247,7 +247,7 @@ ASKED = ["compare", "wave", "exchange", "--op", "argmax", "--target", "gfx90a,gf
 @pytest.fixture(scope="module")
 def some() -> Limited:
     need("clang")
-    return api.limited(["wave", "exchange"], "argmax", target=["gfx90a", "gfx1100", "gfx1201"])
+    return api_compare.limited(["wave", "exchange"], "argmax", target=["gfx90a", "gfx1100", "gfx1201"])
 
 
 def rows_of(found: Limited, **wanted: Any) -> list[Any]:
@@ -304,18 +304,18 @@ def test_what_the_code_holds(some: Limited) -> None:
 
 def test_rdna_is_compiled_in_both_sizes_where_no_wave_was_asked_for() -> None:
     need("clang")
-    found = api.limited(["hint"], "max", target=["gfx1100"], fix={"exchange": "shuffle"})
+    found = api_compare.limited(["hint"], "max", target=["gfx1100"], fix={"exchange": "shuffle"})
     plain = [row.taken.wavefront_size for row in rows_of(found, hint="none") if row.taken]
     assert sorted(plain) == [32, 64]
     assert len(rows_of(found, hint="no_allocate")) == 1, "one reason is enough"
-    found = api.limited(["exchange"], "max", target=["gfx1100"], fix={"wave": 64})
+    found = api_compare.limited(["exchange"], "max", target=["gfx1100"], fix={"wave": 64})
     assert [row.taken.wavefront_size for row in rows_of(found, exchange="shuffle") if row.taken] == [64]
 
 
 def test_a_target_that_the_compiler_does_not_know_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     need("clang")
     monkeypatch.setitem(TARGETS, "gfx999f", TARGETS["gfx90a"])
-    found = api.limited(["exchange"], "max", target=["gfx999f"], fix={"wave": 64})
+    found = api_compare.limited(["exchange"], "max", target=["gfx999f"], fix={"wave": 64})
     assert any("has no target gfx999f" in row.verdict for row in found.rows)
     with pytest.raises(RedtuneError, match=r"no choice compiled: .*gfx999f"):
         found.check()
@@ -323,7 +323,7 @@ def test_a_target_that_the_compiler_does_not_know_is_a_reason(monkeypatch: pytes
 
 def shown(monkeypatch: pytest.MonkeyPatch, found: Limited, *more: str) -> int:
     """The command, with what it would find."""
-    monkeypatch.setattr(api, "limited", lambda *arguments, **options: found)
+    monkeypatch.setattr(api_compare, "limited", lambda *arguments, **options: found)
     return main([*ASKED, *more])
 
 
@@ -358,7 +358,7 @@ def test_the_file_of_values(some: Limited, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_frame(some: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "limited", lambda *arguments, **options: some)
+    monkeypatch.setattr(api_compare, "limited", lambda *arguments, **options: some)
     frame = redtune.compare(["wave", "exchange"], "argmax", target="gfx90a,gfx1100,gfx1201")
     assert {"target", "config", "vgprs"} <= set(frame.columns)
     assert len(frame) == len(some.rows)
@@ -384,7 +384,9 @@ def test_what_makes_no_sense_is_said_in_a_sentence(
     more: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "--csv" in more:
-        monkeypatch.setattr(api, "limited", lambda *a, **o: Limited(problem(), (), (), "", (Limits("gfx1100", {}),)))
+        monkeypatch.setattr(
+            api_compare, "limited", lambda *a, **o: Limited(problem(), (), (), "", (Limits("gfx1100", {}),))
+        )
     assert main(["compare", "wave", "--op", "max", *more]) == 2
     said = capsys.readouterr().err
     assert sentence in said
@@ -393,7 +395,7 @@ def test_what_makes_no_sense_is_said_in_a_sentence(
 
 def test_no_target_at_all() -> None:
     with pytest.raises(UsageError, match="there is no target to compile for: choose from gfx90a"):
-        api.limited(["wave"], "max", target=[])
+        api_compare.limited(["wave"], "max", target=[])
 
 
 def test_no_compiler_names_the_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
