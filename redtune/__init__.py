@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redtune.api_bench import bench
     from redtune.api_compare import compare
     from redtune.api_judge import probe, verify
+    from redtune.api_roofline import roofline
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
     from redtune.exporting.export import Exported, export
@@ -30,6 +31,7 @@ _HOMES = {
     "redtune.api_bench": ("bench",),
     "redtune.api_compare": ("compare",),
     "redtune.api_judge": ("probe", "verify"),
+    "redtune.api_roofline": ("roofline",),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
     "redtune.exporting.export": ("Exported", "export"),
@@ -58,6 +60,7 @@ __all__ = [
     "probe",
     "reduce",
     "reduce_file",
+    "roofline",
     "search",
     "search_many",
     "source",

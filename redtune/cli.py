@@ -18,6 +18,7 @@ from redtune.verbs.compare import compare
 from redtune.verbs.devices import devices
 from redtune.verbs.export import export
 from redtune.verbs.probe import probe
+from redtune.verbs.roofline import roofline
 from redtune.verbs.run import run
 from redtune.verbs.search import search
 from redtune.verbs.shared import Interrupted
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (devices, search, show, run, bench, probe, compare, export, verify):
+for verb in (devices, search, show, run, bench, probe, compare, roofline, export, verify):
     app.command()(verb)
 app.command(hidden=True)(worker)
 

@@ -17,6 +17,7 @@ from redtune.ahead import BUILD_LIMIT_S, Ahead
 from redtune.backends import BACKENDS, backend_named
 from redtune.beside import Beside, beside_in
 from redtune.clock import ROTATION, is_time, summary
+from redtune.computing import Computed
 from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.errors import BackendMissing, RedtuneError, UsageError
@@ -323,6 +324,32 @@ class Lab:
         if not is_time(timing.median_us):
             raise RedtuneError(f"the clock of {self.device.name} shows no time for a copy")
         return timing
+
+    def arithmetic(self, compiled: Sequence[Compiled]) -> tuple[list[Computed], Timing]:
+        """How long kernels that only compute (`redtune.arithmetic`) take, and a launch that does nothing."""
+
+        def parse(said: dict[str, Any]) -> tuple[list[Computed], Timing]:
+            return [from_json(Computed, row) for row in said["timed"]], from_json(Timing, said["empty"])
+
+        jobs = [one.as_job() for one in compiled]
+        found, empty = tried_again(
+            lambda: self._opened().read("arithmetic", FINALS_LIMIT_S, "timed", parse, kernels=jobs)
+        )
+        if len(found) != len(compiled) or not all(is_time(one.timing.median_us) for one in found):
+            raise RedtuneError(f"the clock of {self.device.name} shows no time for arithmetic")
+        return found, empty
+
+    def smallest(self, compiled: Compiled) -> Timing:
+        """How long the whole reduction of a small problem takes."""
+        return tried_again(
+            lambda: self._opened().read(
+                "smallest",
+                FINALS_LIMIT_S,
+                "timing",
+                lambda said: from_json(Timing, said["timing"]),
+                **compiled.as_job(),
+            )
+        )
 
     def examine(self, compiled: Compiled, elements: int, threads: int) -> tuple[Verdict, str]:
         """Runs one kernel on small inputs, of so many elements at most and with so many threads (any number if 0): what

@@ -17,11 +17,13 @@ from redtune.config import Config
 from redtune.dialect import Dialect
 from redtune.operators import operator_of
 from redtune.plan import make_plan
-from redtune.text import make_text
+from redtune.text import Text, make_text
 from redtune.types import Device, Kernel, Problem
 
 WIDTH = 110  # of a list of parameters
 EXPORT = "export"  # the folder of what is written around kernels
+CEILING = "ceiling"  # the folder of kernels that reduce nothing
+ASIDE = (EXPORT, CEILING)  # what no reduction is made of
 
 
 @functools.cache
@@ -72,7 +74,7 @@ def templates_digest() -> str:
     """A short digest of the kernels' templates: a stored winner says which ones it was measured with."""
     total = hashlib.sha256()
     for path in sorted(templates_path().rglob("*.jinja")):
-        if path.parent.name == EXPORT:
+        if path.parent.name in ASIDE:
             continue
         total.update(path.relative_to(templates_path()).as_posix().encode())
         total.update(path.read_bytes())
@@ -81,7 +83,18 @@ def templates_digest() -> str:
 
 def render_file(template: str, blank_lines: int = 1, **names: Any) -> str:
     """A file of an export: the template `export/<template>.jinja` with these names; so many blank lines at most."""
-    written = _environment().get_template(f"{EXPORT}/{template}.jinja").render(**names)
+    return _tidied(_environment().get_template(f"{EXPORT}/{template}.jinja").render(**names), blank_lines)
+
+
+def render_ceiling(template: str, problem: Problem, config: Config, plan: Text, **names: Any) -> str:
+    """The text of a kernel that reduces nothing: the template `ceiling/<template>.jinja`. `plan` is that of a reduction
+    whose words it uses."""
+    found = _environment().get_template(f"{CEILING}/{template}.jinja")
+    return _tidied(found.render(problem=problem, config=config, op=operator_of(problem), plan=plan, **names))
+
+
+def _tidied(written: str, blank_lines: int = 1) -> str:
+    """Parts that are not there leave no gap."""
     most = "\n" * (blank_lines + 1)
     return re.sub(f"{most}\n+", most, written).strip() + "\n"
 
@@ -95,7 +108,7 @@ def render(problem: Problem, config: Config, dialect: Dialect, device: Device, o
         .get_template("kernel.jinja")
         .render(problem=problem, config=config, op=operator_of(problem), plan=text)
     )
-    source = re.sub(r"\n{3,}", "\n\n", written).strip() + "\n"  # parts that are not there leave no gap
+    source = _tidied(written)
     flags = dialect.flags(config, device.arch)
     digest = hashlib.sha256("\n".join((source, *flags, device.arch)).encode()).hexdigest()[:16]
     return Kernel(

@@ -264,10 +264,25 @@ class Station:
         samples = [session.copy(targets[turn], sources[turn], size) for turn in turns]
         return {"timing": as_json(summary(samples[count:]))}  # the first time round warms up
 
+    def arithmetic(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Times kernels that only compute, and launches of the first that do nothing."""
+        from redtune.computing import empty, timed
+
+        session, loaded = self.opened.session, [self._load(item) for item in job["kernels"]]
+        rows = [as_json(timed(session, kernel, program)) for kernel, program in loaded]
+        return {"timed": rows, "empty": as_json(empty(session, *loaded[0]))}
+
+    def smallest(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Times the whole of a reduction that has next to nothing to read."""
+        from redtune.computing import smallest
+
+        opened = self.opened
+        return {"timing": as_json(smallest(opened.session, opened.backend.dialect, opened.device, *self._load(job)))}
+
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges the finalists again and repeats them, then times them, the library and the readers in turns."""
         from redtune.answers import Wrong
-        from redtune.clock import interleave, loads, sampler, shuffled
+        from redtune.clock import LOADS, interleave, sampler, shuffled
         from redtune.judge import share_scratch
 
         session, made = self.opened.session, self.made
@@ -284,12 +299,10 @@ class Station:
             repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
             benches.append(bench)
         share_scratch(benches)
-        loaded = [[bench] for bench in benches]
-        for _ in range(loads(self.opened.device, job["rounds"]) - 1):  # in turns, so that all lie everywhere alike
-            for item, row in zip(job["kernels"], loaded, strict=True):
-                row.append(replace(row[0], program=self._load(item)[1]))
-        for k, row in enumerate(loaded):
-            entries.append(("finalist", "", shuffled([sampler(session, self._calls(bench)) for bench in row], k)))
+        loads = LOADS[self.opened.device.kind]
+        for k, (item, bench) in enumerate(zip(job["kernels"], benches, strict=True)):
+            again = [replace(bench, program=self._load(item)[1]) for _ in range(loads - 1)]
+            entries.append(("finalist", "", shuffled([sampler(session, self._calls(b)) for b in (bench, *again)], k)))
         absent: list[tuple[str, str]] = []
         try:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))

@@ -42,8 +42,7 @@ class Bits:
         found.check()
         refused = {s.combine for s in found.strategies if s.repeated is None}
         needs = {"cluster": "clusters", "collector": "waiting_blocks"}
-        absent = {name for name, feature in needs.items() if feature not in device.features}
-        assert refused <= absent | ({"collector"} if problem.outer > 1 else set())
+        assert refused <= {name for name, feature in needs.items() if feature not in device.features}
         for s in found.strategies:
             assert s.repeated is None or s.repeated.runs == runs
         return found, [s for s in found.strategies if s.repeated and not s.is_promised]

@@ -35,6 +35,13 @@ def right(job: dict[str, Any]) -> dict[str, Any]:
             return {"timings": [TIMING] * len(job["kernels"])}
         case "copy":
             return {"timing": TIMING}
+        case "arithmetic":
+            return {
+                "timed": [{"rounds": 1000, "timing": TIMING}] * len(job["kernels"]),
+                "empty": {**TIMING, "median_us": 2.0},
+            }
+        case "smallest":
+            return {"timing": {**TIMING, "median_us": 4.0}}
         case "reduce":
             return {"value": 7.0}
         case "trial":

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from redtune.arithmetic import Chains
 from redtune.backends import BACKENDS
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, choices
 from redtune.operators import OPERATORS
-from redtune.render import EXPORT
+from redtune.render import CEILING, EXPORT
 from redtune.text import Choice, Constant, Field, Named, Operand, Text
 from tests.text.kernels import ARCHS, config, many_cases, problem, rendered, strategies, target
 from tests.text.reading import BARRIER, WHOLE_BLOCK, complaints, conditions_at_barriers, functions
@@ -43,6 +44,9 @@ def test_tables_are_keyed_by_name() -> None:
     assert all(name == entry.name for table in (OPERATORS, COMBINES) for name, entry in table.items())
 
 
+ARITHMETIC = (ROOT / "redtune" / "arithmetic.py").read_text(encoding="utf-8")
+
+
 def test_no_template_is_an_orphan() -> None:
     """Every file is the skeleton, is named in a template, or is named after a choice or a backend; what is written
     around kernels is named in a template or in the module that writes it."""
@@ -50,6 +54,7 @@ def test_no_template_is_an_orphan() -> None:
     named = set(re.findall(r'"([\w/]+\.jinja)"', texts)) | {"kernel.jinja"}
     named |= {f"{knob}/{choice}.jinja" for knob in ("combine", "exchange") for choice in choices(knob)}
     named |= {f"dialect/{name}.jinja" for name in BACKENDS}
+    named |= {f"{CEILING}/{name}.jinja" for name in stems(TEMPLATES / CEILING, "*") if f'"{name}"' in ARITHMETIC}
     named |= {f"walk/{name}.jinja" for name in re.findall(r'"(\w+)"', *re.findall(r'"walk/" ~ \((.*?)\)', texts))}
     there = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.jinja")}
     written = {f"{EXPORT}/{name}.jinja" for name in stems(TEMPLATES / EXPORT, "*") if is_written(name)}
@@ -208,7 +213,7 @@ def test_the_manual_names_every_template() -> None:
     assert listed - folders == stand_alone
 
 
-@pytest.mark.parametrize("record", ["plan", "config", "problem", "op", "d"])
+@pytest.mark.parametrize("record", ["plan", "config", "problem", "op", "d", "chains"])
 def test_the_manual_names_everything_a_template_reads(record: str) -> None:
     read = {name for text in TEXTS.values() for name in re.findall(rf"(?<![\w.]){record}\.(\w+)", text)}
     if record == "d":
@@ -238,6 +243,7 @@ def test_every_field_of_a_plan_is_read() -> None:
     """By a template, or by the module that makes it."""
     texts = "\n".join([*TEXTS.values(), (ROOT / "redtune" / "text.py").read_text()])
     called = {Text: "plan", Named: "let", Choice: "choice", Constant: "constant|c"}
+    called |= {Chains: "chains"}
     called |= {Field: r"field|f|state\[0\]", Operand: r"operand|operands\[-?\d\]"}
     unread = {
         f"{record.__name__}.{field.name}"

@@ -58,10 +58,17 @@ static __device__ __forceinline__ float min_nan(float a, float b) {
     return r;
 }
 
-// What is known of some elements.
+// What is known of some elements of one tile.
 typedef struct {
     float top;
     float total;
+} Part;
+
+// What is known of the elements seen so far, and what the sums have lost to rounding.
+typedef struct {
+    float top;
+    float total;
+    float total_lost;
 } State;
 
 // The state of no elements.
@@ -69,14 +76,24 @@ static __device__ __forceinline__ State identity(void) {
     State s;
     s.top = -__int_as_float(0x7f800000);
     s.total = 0;
+    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ State lift(value_t x) {
-    State s;
+static __device__ __forceinline__ Part lift(value_t x) {
+    Part s;
     s.top = x;
     s.total = 1;
+    return s;
+}
+
+// A part of a tile as a state: within a tile nothing was lost that is known.
+static __device__ __forceinline__ State keep(Part p) {
+    State s;
+    s.top = p.top;
+    s.total = p.total;
+    s.total_lost = 0;
     return s;
 }
 
@@ -97,41 +114,7 @@ static __device__ __forceinline__ State merge(State a, State b) {
     const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
     const bool rises = a.top < b.top;
     s.top = max_nan(a.top, b.top);
-    s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
-    return s;
-}
-
-// What a thread has folded so far, and what its sums have lost to rounding.
-typedef struct {
-    float top;
-    float total;
-    float total_lost;
-} Running;
-
-// Nothing folded so far.
-static __device__ __forceinline__ Running fresh(void) {
-    Running s;
-    s.top = -__int_as_float(0x7f800000);
-    s.total = 0;
-    s.total_lost = 0;
-    return s;
-}
-
-// One state more.
-static __device__ __forceinline__ Running gather(Running a, State b) {
-    Running s;
-    const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
-    const bool rises = a.top < b.top;
-    s.top = max_nan(a.top, b.top);
-    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), a.total_lost * (rises ? fade : 1), &s.total_lost);
-    return s;
-}
-
-// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
-static __device__ __forceinline__ State settled(Running a) {
-    State s;
-    s.top = a.top;
-    s.total = a.total;
+    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
     return s;
 }
 
@@ -149,6 +132,7 @@ static __device__ __forceinline__ result_t finish(State a) {
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.top = __shfl_down_sync(0xffffffffu, s.top, offset);
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
+    s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
     return s;
 }
 
@@ -199,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
-    Running running = fresh();
+    State state = identity();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
@@ -241,12 +225,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
             State whole;
             whole.top = a;
             whole.total = s;
-            running = gather(running, whole);
+            whole.total_lost = 0;
+            state = merge(state, whole);
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        running = gather(running, lift(widen(in[i])));
-    State state = settled(running);
+        state = merge(state, keep(lift(widen(in[i]))));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -263,10 +247,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
         }
         __syncthreads();
         if (is_last) {
-            Running all = fresh();
+            state = identity();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                all = gather(all, partials[i]);
-            state = settled(all);
+                state = merge(state, partials[i]);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state);

@@ -42,7 +42,7 @@ typedef struct {
     int total;
 } Part;
 
-// What is known of some elements.
+// What is known of the elements seen so far.
 typedef struct {
     unsigned long long total;
 } State;
