@@ -25,9 +25,6 @@ SAMPLES_OF_LONG = 64  # so many inputs at most rotate for long calls
 MANY = 1 << 14  # calls in one sample
 HOPELESS = 3.0  # a candidate this many times slower than the best is not worth exact figures
 FEW = 3
-# One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it matters where its code lies. So every
-# finalist is loaded so many times, and its samples come from any of them.
-LOADS = {"gpu": 8, "cpu": 1}
 
 
 def copies_for(device: Device, data_bytes: int, is_cold: bool) -> int:
@@ -105,6 +102,13 @@ def summary(samples_s: Sequence[float]) -> Timing:
         return Timing(micros[0], 0.0, 1)
     low, _, high = statistics.quantiles(micros, n=4, method="inclusive")
     return Timing(statistics.median(micros), (high - low) / 2, len(micros))
+
+
+def loads(device: Device, rounds: int) -> int:
+    """How often a finalist is loaded. One kernel loaded twice differs from itself by up to 0.4 % of 4 us on a GPU: it
+    matters where its code lies. Where every round has a load of its own, the rounds are as independent as the interval
+    of their ratios takes them to be."""
+    return rounds if device.kind == "gpu" else 1
 
 
 def interleave(samplers: Sequence[Callable[[], float]], rounds: int, seed: int = 0) -> list[list[float]]:

@@ -26,7 +26,7 @@ LOST = "_lost"  # a float sum's companion field is called so
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One field of the state in memory. `lost_of` names the sum whose roundings it keeps, if it is such a one."""
+    """One field of a state. `lost_of` names the sum whose roundings it keeps, if it is such a one."""
 
     name: str
     kind: str
@@ -81,14 +81,15 @@ def counts_elements(problem: Problem, op: Operator) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def state_layout(problem: Problem) -> tuple[tuple[Slot, ...], int]:
-    """The fields of the state and its size in bytes, laid out as C does."""
+    """The fields of a state that threads hand on, and its size in bytes, laid out as C does. What a sum has lost to
+    rounding goes with it under compensation only: elsewhere it stays with the thread that folds."""
     op = operator_of(problem)
     rows: list[tuple[str, str, str, str]] = [
         (name, kind, field_type(kind, problem.accumulate), "") for name, kind in op.state
     ]
     if counts_elements(problem, op):
         rows.append(("seen", "count", "int64", ""))
-    if keeps_losses(op, problem.accumulate):
+    if problem.is_compensated:
         rows += [(name + LOST, "value", problem.accumulate, name) for name, kind in op.state if kind == "sum"]
     at, widest, slots = 0, 1, []
     for name, kind, dtype, lost_of in rows:
@@ -313,9 +314,17 @@ def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
     own = int(rounds_into(dtype_named(problem.dtype), dtype_named(problem.accumulate)))
     if problem.is_compensated or not keeps_losses(operator_of(problem), problem.accumulate):
         return Depths(own + (0 if problem.is_compensated else full), own + full)
-    # Atomics add finished values, so every block may round once more.
-    blocks = parts if combine.in_turn and parts > 1 and is_split(problem, config) else 0
-    return Depths(own + chain + blocks, own + full)
+    # However many states a thread takes one after the other, it loses no more than one addition would; trees round at
+    # every step. Atomics add finished values, so every block may round once more.
+    kept = 1 + _levels(team_of(config))
+    if parts > 1 and is_split(problem, config):
+        kept += parts if combine.in_turn else is_read("cluster", config) + 1 + _levels(last)
+    return Depths(own + chain + kept, own + full)
+
+
+def _levels(width: int) -> int:
+    """Merges on the longest way through a tree of so many threads, pairs of waves included."""
+    return (width - 1).bit_length() + 1
 
 
 @dataclass(frozen=True, slots=True)

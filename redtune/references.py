@@ -16,8 +16,8 @@ Reference = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """Roundings on the longest way from an element to the result: within one tile, and in all. Sums keep what they
-    lose from tile to tile, so for them `chain` is what counts."""
+    """Roundings on the longest way from an element to the result: within one tile and where threads meet, and in all.
+    Sums keep what they lose from tile to tile, so for them `chain` is what counts."""
 
     chain: int
     full: int

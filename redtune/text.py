@@ -12,7 +12,7 @@ from redtune.dtypes import UNSIGNED, dtype_named
 from redtune.expressions import addends, names_in, needs_sign, renamed, spell
 from redtune.lanes import Fetch, fetches_of
 from redtune.narrow import folds_in_ints
-from redtune.operators import NO_INDEX, Operator, accumulate_type, operator_of, result_of
+from redtune.operators import NO_INDEX, Operator, accumulate_type, keeps_losses, operator_of, result_of
 from redtune.packing import Packing, idle_accumulators, packing_of
 from redtune.plan import (
     LOST,
@@ -63,7 +63,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the state, spelled. `keeps` is set for a sum that keeps what it loses, in the field it names."""
+    """One field of the state, spelled. `keeps` is set for a sum that keeps what it loses, in the field it names: of the
+    state itself, or of what a thread has folded so far."""
 
     name: str
     dtype: str
@@ -144,9 +145,8 @@ class Text:
     packing: Packing | None
     finish: tuple[str, ...]
     finish_args: tuple[str, ...]
-    keeps_losses: bool
+    has_running: bool
     has_parts: bool
-    joins_plainly: bool
     is_compensated: bool
     is_masked: bool
     is_seeded: bool
@@ -183,7 +183,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     part = _part_type(result.name)
     # A float that no register holds is rounded on its way out.
     narrows = part if dtype_named(part).kind == "float" and dtype_named(part).register != part else ""
-    atomic = state[0].dtype if len([f for f in state if not f.is_lost]) == 1 else "uint64"
+    atomic = state[0].dtype if len(state) == 1 else "uint64"
     finish_names = _names(problem, dialect) | {"count": "a.seen" if counts_elements(problem, op) else "n"}
     return Text(
         dialect=dialect.name,
@@ -224,9 +224,8 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         sweeps=sweeps,
         finish=tuple(_narrowed(spell(text, words, finish_names), narrows, part, dialect) for text in op.finish),
         finish_args=finish_arguments(problem),
-        keeps_losses=any(field.is_lost for field in state),
-        joins_plainly=any(meet.team > 1 for meet in meets) and _joins_plainly(op, state),
-        has_parts=folds_in_ints(problem) or (any(field.is_lost for field in state) and not problem.is_compensated),
+        has_running=keeps_losses(op, problem.accumulate) and not problem.is_compensated,
+        has_parts=folds_in_ints(problem),
         is_compensated=problem.is_compensated,
         is_masked=problem.is_masked,
         is_seeded=problem.is_seeded,
@@ -256,13 +255,6 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
 def spelled_for(text: str, problem: Problem, dialect: Dialect, device: Device) -> str:
     """An expression as the kernels of a problem have it."""
     return spell(text, _words(dialect, problem.accumulate, device.arch), _names(problem, dialect))
-
-
-def _joins_plainly(op: Operator, state: tuple[Field, ...]) -> bool:
-    """Whether sums that keep what they lose meet as sums, so that a tree may set aside what each addition loses."""
-    kept = {field.name for field in state if field.keeps}
-    sums = {name for (name, _), text in zip(op.state, op.merge, strict=True) if text == f"a.{name} + b.{name}"}
-    return bool(kept) and kept <= sums
 
 
 def _texts(state: tuple[Field, ...], op: Operator, words: dict[str, str]) -> list[str]:
@@ -304,7 +296,8 @@ def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[s
     if counts_elements(problem, op):
         written.setdefault("seen", ("0", "1", "a.seen + b.seen"))
     seeds = dict(zip((name for name, _ in op.state), op.seed, strict=False))
-    kept = {slot.lost_of for slot in slots}
+    kept = {name for name, kind in op.state if kind == "sum"} if keeps_losses(op, problem.accumulate) else set()
+    sides = "ab" if problem.is_compensated else "a"  # those that have lost anything
     spelled = []
     for slot in slots:
         identity, lift, merge = written.get(slot.name, ("0", "0", "0"))
@@ -329,7 +322,7 @@ def _spell_state(problem: Problem, op: Operator, dialect: Dialect, words: dict[s
                 merge=spell(merge, words, names),
                 keeps=slot.name + LOST if slot.name in kept else "",
                 addends=_two_sides(merge, words, names) if slot.name in kept else ("", ""),
-                lost_before=_lost_before(slot.name, merge, op, words, names) if slot.name in kept else "",
+                lost_before=_lost_before(slot.name, sides, merge, words, names) if slot.name in kept else "",
                 is_lost=bool(slot.lost_of),
                 words=dtype_named(slot.dtype).bytes // WORD_BYTES,
                 ptx=_PTX[slot.dtype][0],
@@ -345,10 +338,11 @@ def _two_sides(merge: str, words: dict[str, str], names: dict[str, str]) -> tupl
     return spell(first, words, names), spell(" + ".join(others), words, names)
 
 
-def _lost_before(field: str, merge: str, op: Operator, words: dict[str, str], names: dict[str, str]) -> str:
-    """What the two sides had lost, carried through the same terms: those that are linear in the field."""
-    terms = [term for term in addends(merge) if names_in(term) & {f"a.{field}", f"b.{field}"}]
-    return spell(" + ".join(renamed(term, {field: field + LOST}) for term in terms), words, names)
+def _lost_before(field: str, sides: str, merge: str, words: dict[str, str], names: dict[str, str]) -> str:
+    """What those sides that keep it had lost, carried through the same terms: those that are linear in the field."""
+    terms = [term for term in addends(merge) if names_in(term) & {f"{side}.{field}" for side in sides}]
+    lost = " + ".join(renamed(term, {field: field + LOST}) for term in terms)
+    return spell(lost if "b" in sides else lost.replace(f"b.{field}{LOST}", "0"), words, names)
 
 
 def _spell_lets(op: Operator, words: dict[str, str], names: dict[str, str]) -> tuple[Named, ...]:

@@ -282,7 +282,7 @@ class Station:
     def finals(self, job: dict[str, Any]) -> dict[str, Any]:
         """Judges the finalists again and repeats them, then times them, the library and the readers in turns."""
         from redtune.answers import Wrong
-        from redtune.clock import LOADS, interleave, sampler, shuffled
+        from redtune.clock import interleave, loads, sampler, shuffled
         from redtune.judge import share_scratch
 
         session, made = self.opened.session, self.made
@@ -299,10 +299,12 @@ class Station:
             repeats.append(as_json(made.judge.repeats(bench, job["repeats"], beside)))
             benches.append(bench)
         share_scratch(benches)
-        loads = LOADS[self.opened.device.kind]
-        for k, (item, bench) in enumerate(zip(job["kernels"], benches, strict=True)):
-            again = [replace(bench, program=self._load(item)[1]) for _ in range(loads - 1)]
-            entries.append(("finalist", "", shuffled([sampler(session, self._calls(b)) for b in (bench, *again)], k)))
+        loaded = [[bench] for bench in benches]
+        for _ in range(loads(self.opened.device, job["rounds"]) - 1):  # in turns, so that all lie everywhere alike
+            for item, row in zip(job["kernels"], loaded, strict=True):
+                row.append(replace(row[0], program=self._load(item)[1]))
+        for k, row in enumerate(loaded):
+            entries.append(("finalist", "", shuffled([sampler(session, self._calls(bench)) for bench in row], k)))
         absent: list[tuple[str, str]] = []
         try:
             entries.append(("baseline", *session.baseline(made.problem, made.data, made.hosts)))

@@ -78,6 +78,8 @@ _FLAT: list[tuple[int, list[Shape]]] = [
         [
             *crossed(block=(256, 512, 1024), load=(16,), items=(1, 2, 4), walk=("tile",)),
             {"block": 1024, "load": 4, "items": 4, "walk": "tile"},
+            *crossed(block=(512,), load=(8,), items=(2, 4), walk=("tile",)),
+            *crossed(block=(256,), load=(4,), items=(4, 8, 16), walk=("tile",)),
             {"block": 512, "load": 16, "items": 2, "combine": "two_pass"},
         ],
     ),
@@ -87,7 +89,8 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             *crossed(block=(256, 512), load=(16,), items=(1, 2, 4), walk=("tile",), combine=("collector",)),
             *crossed(block=(256, 512), load=(16,), items=(1, 4), walk=("tile",), combine=("last_block",)),
             *crossed(block=(128, 256), load=(16,), items=(1, 4), walk=("tile",), combine=("atomic",)),
-            {"block": 512, "load": 16, "items": 2, "combine": "cluster", "cluster": 8},
+            *crossed(block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("cluster",), cluster=(4, 8)),
+            *crossed(block=(512, 1024), load=(16,), items=(4,), walk=("tile",), combine=("collector",)),
             {"block": 1024, "load": 16, "items": 8, "combine": "two_pass"},
         ],
     ),

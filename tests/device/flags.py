@@ -27,7 +27,8 @@ from tests.device.station import hired
 from tests.need import need
 
 SEED = 7
-SHAPES = {"flat": (1, 5001, 1), "rows": (50, 777, 1), "columns": (3, 300, 40), "ragged": (50, 777, 1)}
+# More in all than one tile of any default: the pieces below are those of whole tiles as well.
+SHAPES = {"flat": (1, 20_001, 1), "rows": (50, 777, 1), "columns": (3, 300, 40), "ragged": (50, 777, 1)}
 ASKED = ({}, {"is_masked": True}, {"is_seeded": True}, {"is_masked": True, "is_seeded": True})
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from redtune.amdgpu import compile_code_object
 from redtune.backends import backend_named
 from redtune.types import Kernel
 from tests.need import need
@@ -57,6 +58,22 @@ def test_every_width_of_load_compiles_past_the_cache() -> None:
 def test_what_is_pinned_compiles_for_amd() -> None:
     need("clang")
     all_compile(target("hip"), pinned("hip", "gfx942"))
+
+
+def test_no_kernel_names_what_it_does_not_use() -> None:
+    """A user who compiles an export with warnings on would see it. Tiles in two sweeps have the most names."""
+    need("clang")
+    on = target("hip", "gfx942")
+    shapes = [LAYOUTS["rows"], LAYOUTS["columns"]]
+    alone = config(vector=1, combine="two_pass", split=4)
+    kernels = [rendered(on, alone, problem(op, "float32", **shape)) for op in ("argmin", "sum") for shape in shapes]
+    kernels += at_random(on, 3, seed=3)
+
+    def check(kernel: Kernel) -> bytes:
+        return compile_code_object(kernel.source, "gfx942", flags=["-O0", "-Wunused", "-Werror=unused"])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(check, kernels))
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100"])

@@ -39,20 +39,20 @@ def emitted(p: Problem) -> str:
 
 
 def in_turn(p: Problem, flags: tuple[str, ...] = ()) -> Any:
-    """A function of the inputs that merges their elements one after the other."""
+    """A function of the inputs that takes their elements one after the other, as a thread takes tiles."""
     names = finish_arguments(p)
     values = "".join(f", {({'n': 'n', 'ddof': '0'})[name]}" for name in names)
     lifted = "lift(widen(X[i]), widen(Y[i]))" if operator(p.op, p.dtype).inputs > 1 else "lift(widen(X[i]))"
-    one = lifted if p.is_compensated else f"keep({lifted})"
+    kept = p.is_compensated
     built = library(
         OPENCL
         + emitted(p)
         + f"""
 void in_turn(long n, const element_t *X, const element_t *Y, result_t *out) {{
-    State s = identity();
+    {"State s = identity()" if kept else "Running s = fresh()"};
     for (long i = 0; i < n; i++)
-        s = merge(s, {one});
-    *out = finish(s{values});
+        s = {"merge" if kept else "gather"}(s, {lifted});
+    *out = finish({"s" if kept else "settled(s)"}{values});
 }}
 """,
         flags,

@@ -83,7 +83,7 @@ def test_more_elements_than_32_bits_count() -> None:
     n = 2**40 + 1
     assert plan(n, **SMALL, walk="tile").blocks == 2**32 + 1
     assert plan(n, **SMALL, walk="stride").blocks == FULL
-    assert plan(n, **SMALL, walk="tile", combine="two_pass").partials_bytes == 8 * (2**32 + 1)
+    assert plan(n, **SMALL, walk="tile", combine="two_pass").partials_bytes == 4 * (2**32 + 1)
 
 
 @pytest.mark.parametrize("walk", ["tile", "stride", "chunk"])
@@ -100,7 +100,7 @@ def test_launches_of_two_passes() -> None:
     assert main.args == ("data", "data_first", "n", "partials", "out")
     assert (second.entry, second.grid, second.block) == ("redtune_sum_float32_second", 1, 64)
     assert second.args == ("partials", "parts", "out")
-    assert (found.state_bytes, found.partials_bytes, found.counter_bytes) == (8, 20 * 8, 0)
+    assert (found.state_bytes, found.partials_bytes, found.counter_bytes) == (4, 20 * 4, 0)
 
 
 def test_launches_of_atomics() -> None:
@@ -125,7 +125,7 @@ def test_clusters_are_whole(cluster: int, n: int, walk: str) -> None:
     found = plan(n, **SMALL, walk=walk, combine="cluster", cluster=cluster)
     assert found.blocks % cluster == 0
     assert found.blocks >= min(-(-n // 256), FULL)
-    assert found.partials_bytes == 8 * found.blocks // cluster
+    assert found.partials_bytes == 4 * found.blocks // cluster
     assert len(found.launches) == 1
 
 
@@ -164,11 +164,11 @@ def test_nothing_is_kept_between_blocks_where_no_two_share_a_result() -> None:
 
 def test_scratch_of_rows_that_blocks_share() -> None:
     two = planned(ROWS, block=64, team=8, split=4, combine="two_pass", second_block=64)
-    assert (two.partials_bytes, two.counter_bytes, two.state_bytes) == (50 * 4 * 8, 0, 8)
+    assert (two.partials_bytes, two.counter_bytes, two.state_bytes) == (50 * 4 * 4, 0, 4)
     counted = planned(ROWS, block=64, team=8, split=4, combine="last_block")
-    assert (counted.partials_bytes, counted.counter_bytes) == (50 * 4 * 8, 4 * 7)
+    assert (counted.partials_bytes, counted.counter_bytes) == (50 * 4 * 4, 4 * 7)
     clusters = planned(COLUMNS, block=64, split=8, combine="cluster", cluster=4)
-    assert (clusters.partials_bytes, clusters.counter_bytes) == (120 * 2 * 8, 4 * 120)
+    assert (clusters.partials_bytes, clusters.counter_bytes) == (120 * 2 * 4, 4 * 120)
     atomic = planned(ROWS, block=64, split=4, combine="atomic")
     assert (atomic.partials_bytes, atomic.counter_bytes) == (0, 0)
 
@@ -378,20 +378,22 @@ def test_state_layout_is_that_of_c() -> None:
     assert fields(problem("prod", "complex64")) == ([("re", "float32", 0), ("im", "float32", 4)], 8)
 
 
-def test_a_float_sum_has_a_field_for_what_it_loses() -> None:
-    assert fields(problem("sum")) == ([("total", "float32", 0), ("total_lost", "float32", 4)], 8)
-    assert fields(problem("sum", "complex128"))[0] == [
+def test_a_compensated_sum_has_a_field_for_what_it_loses() -> None:
+    assert fields(problem("sum")) == ([("total", "float32", 0)], 4)
+    kept = {"is_compensated": True}
+    assert fields(problem("sum", **kept)) == ([("total", "float32", 0), ("total_lost", "float32", 4)], 8)
+    assert fields(problem("sum", "complex128", **kept))[0] == [
         ("re", "float64", 0),
         ("im", "float64", 8),
         ("re_lost", "float64", 16),
         ("im_lost", "float64", 24),
     ]
-    assert fields(problem("logsumexp"))[0] == [
+    assert fields(problem("logsumexp", **kept))[0] == [
         ("top", "float32", 0),
         ("total", "float32", 4),
         ("total_lost", "float32", 8),
     ]
-    assert fields(problem("var")) == (
+    assert fields(problem("var", **kept)) == (
         [
             ("seen", "int64", 0),
             ("mean", "float32", 8),
@@ -406,9 +408,9 @@ def test_a_float_sum_has_a_field_for_what_it_loses() -> None:
 
 def test_elements_are_counted_where_their_number_is_not_known_beforehand() -> None:
     masked = fields(problem("mean", is_masked=True))
-    assert masked == ([("total", "float32", 0), ("seen", "int64", 8), ("total_lost", "float32", 16)], 24)
+    assert masked == ([("total", "float32", 0), ("seen", "int64", 8)], 16)
     assert fields(problem("mean", **LAYOUTS["ragged"])) == masked
-    assert fields(problem("mean", **LAYOUTS["rows"]))[1] == 8
+    assert fields(problem("mean", **LAYOUTS["rows"]))[1] == 4
     # What counts them anyway, or does not need them, counts no further.
     assert fields(problem("var", is_masked=True)) == fields(problem("var"))
     assert fields(problem("sum", is_masked=True)) == fields(problem("sum"))
@@ -425,7 +427,7 @@ def test_states_are_laid_out_as_numpy_aligns_them(seed: int) -> None:
         op = operator(p.op, p.dtype)
         lost = {slot.lost_of for slot in slots if slot.lost_of}
         sums = {name for name, kind in op.state if kind == "sum"}
-        assert lost == (sums if keeps_losses(op, p.accumulate) else set())
+        assert lost == (sums if p.is_compensated else set())
         assert {slot.name for slot in slots if slot.lost_of} == {name + LOST for name in lost}
 
 
@@ -559,7 +561,8 @@ def test_depths_are_upper_bounds_and_no_loose_ones(seed: int) -> None:
 
 
 @pytest.mark.parametrize("dialect", ARCHS)
-def test_what_rounds_within_a_tile(dialect: str) -> None:
+def test_what_rounds_within_a_tile_and_where_threads_meet(dialect: str) -> None:
+    """From tile to tile, and from one partial result to the next, a thread keeps what it loses."""
     on = target(dialect)
     for case in many_cases(dialect):
         c, p = case.config, case.problem
@@ -569,8 +572,13 @@ def test_what_rounds_within_a_tile(dialect: str) -> None:
             assert depths.chain == rounded
         elif keeps_losses(operator(p.op, p.dtype), p.accumulate):
             if c.combine != "atomic":
-                held = held_at_once(p, c)
-                assert depths.chain == chain_of(dataclasses.replace(c, vector=held // c.items)) + rounded
+                held, parts = held_at_once(p, c), make_plan(p, c, on.dialect, on.device).parts
+                within = chain_of(dataclasses.replace(c, vector=held // c.items)) + rounded
+                met = 1 + tree_depth(team_of(c))
+                if parts > 1:
+                    met += 1 + tree_depth(c.second_block if c.combine == "two_pass" else team_of(c))
+                    met += c.combine == "cluster"
+                assert depths.chain == within + met
             assert -(-held_at_once(p, c) // c.accumulators) <= MAX_CHAIN or folds_in_ints(p)
         else:
             assert depths.chain == depths.full
@@ -584,5 +592,6 @@ def test_depths_cover_atomics_in_any_order() -> None:
     assert found.depths.chain >= found.blocks
     shared = planned(ROWS, split=64, combine="atomic")
     assert shared.depths.chain >= 64
-    assert planned(ROWS, split=1, combine="two_pass").depths.chain == chain_of(config())
+    alone = planned(ROWS, split=1, combine="two_pass").depths.chain
+    assert alone == chain_of(config()) + 1 + tree_depth(team_of(config()))
     assert team_of(config(team=WHOLE_BLOCK)) == config().block

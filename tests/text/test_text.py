@@ -44,7 +44,7 @@ def state(p: Problem, on: Target = CUDA) -> dict[str, Field]:
 
 
 def test_a_sum_adds_its_other_side_and_keeps_both_losses() -> None:
-    fields = state(problem("sum"))
+    fields = state(problem("sum", is_compensated=True))
     total, lost = fields["total"], fields["total_lost"]
     assert (total.type, total.identity, total.lift, total.merge) == ("float", "0", "x", "a.total + b.total")
     assert (total.keeps, total.addends) == ("total_lost", ("a.total", "b.total"))
@@ -53,8 +53,17 @@ def test_a_sum_adds_its_other_side_and_keeps_both_losses() -> None:
     assert (lost.keeps, lost.identity) == ("", "0")
 
 
+def test_a_thread_keeps_what_it_lost_and_is_handed_states_that_lost_nothing() -> None:
+    fields = state(problem("sum"))
+    assert set(fields) == {"total"}
+    assert (fields["total"].keeps, fields["total"].lost_before) == ("total_lost", "a.total_lost")
+    assert state(problem("var"))["mean"].lost_before == "a.mean_lost + ((0 - a.mean_lost) * share)"
+    assert state(problem("logsumexp"))["total"].lost_before == "a.total_lost * (rises ? fade : 1)"
+
+
 def test_a_mean_moves_by_a_share_of_the_difference() -> None:
-    mean, squares = state(problem("var"))["mean"], state(problem("var"))["squares"]
+    both = state(problem("var", is_compensated=True))
+    mean, squares = both["mean"], both["squares"]
     assert mean.addends == ("a.mean", "(b.mean - a.mean) * share")
     assert mean.lost_before == "a.mean_lost + ((b.mean_lost - a.mean_lost) * share)"
     assert squares.addends[0] == "a.squares"
@@ -64,7 +73,7 @@ def test_a_mean_moves_by_a_share_of_the_difference() -> None:
 
 
 def test_sums_of_exponentials_fade_with_their_losses() -> None:
-    total = state(problem("logsumexp", "float64"))["total"]
+    total = state(problem("logsumexp", "float64", is_compensated=True))["total"]
     assert total.addends == ("a.total * (rises ? fade : 1)", "b.total * (rises ? 1 : fade)")
     assert total.lost_before == "(a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade))"
     assert [(let.type, let.name) for let in words(problem("logsumexp")).lets] == [("real_t", "fade"), ("bool", "rises")]
@@ -261,7 +270,7 @@ def test_operands_and_how_they_are_loaded() -> None:
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 # Written although nobody reads them, in some kernels. No other name may join them.
-UNREAD = {"address_t", "real_t", "load_raw", "load_raw_mask", "raw", "WAVE", "LANES"}
+UNREAD = {"identity", "merge", "address_t", "real_t", "load_raw", "load_raw_mask", "raw", "WAVE", "LANES"}
 
 
 @pytest.mark.parametrize("dialect", ARCHS)

@@ -37,7 +37,7 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of the elements seen so far, and what the sums have lost to rounding.
+// What is known of some elements, and what the sums have lost to rounding.
 typedef struct {
     float total;
     float total_lost;
@@ -77,21 +77,6 @@ static __device__ __forceinline__ State merge(State a, State b) {
     return s;
 }
 
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static __device__ __forceinline__ State join(State a, State b) {
-    State s;
-    s.total = a.total + b.total;
-    const real_t total_taken = s.total - a.total;
-    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
-    return s;
-}
-
-// A state from a tree with what was set aside added again, as far as it fits.
-static __device__ __forceinline__ State settled(State s) {
-    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
-    return s;
-}
-
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
     return (result_part_t)a.total;
@@ -114,11 +99,11 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = join(state, shuffle_down(state, 16));
-    state = join(state, shuffle_down(state, 8));
-    state = join(state, shuffle_down(state, 4));
-    state = join(state, shuffle_down(state, 2));
-    state = join(state, shuffle_down(state, 1));
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -128,11 +113,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = join(state, shuffle_down(state, 4));
-        state = join(state, shuffle_down(state, 2));
-        state = join(state, shuffle_down(state, 1));
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
     }
-    return settled(state);
+    return state;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
@@ -177,10 +162,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
             for (int e = 0; e < c; e++)
                 chain[e] = merge(chain[e], chain[e + c]);
         }
-        state = merge(state, (chain[0]));
+        state = merge(state, chain[0]);
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, lift(widen(in[i])));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

@@ -47,18 +47,10 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return v;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     double re;
     double im;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    double re;
-    double im;
-    double re_lost;
-    double im_lost;
 } State;
 
 // The state of no elements.
@@ -66,34 +58,14 @@ static __device__ __forceinline__ State identity(void) {
     State s;
     s.re = 0;
     s.im = 0;
-    s.re_lost = 0;
-    s.im_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ Part lift(value_t x, value_t y) {
-    Part s;
+static __device__ __forceinline__ State lift(value_t x, value_t y) {
+    State s;
     s.re = (x.re * y.re) - (x.im * y.im);
     s.im = (x.re * y.im) + (x.im * y.re);
-    return s;
-}
-
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    s.re = a.re + b.re;
-    s.im = a.im + b.im;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
-    State s;
-    s.re = p.re;
-    s.im = p.im;
-    s.re_lost = 0;
-    s.im_lost = 0;
     return s;
 }
 
@@ -111,27 +83,42 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.re = add(a.re, b.re, a.re_lost + b.re_lost, &s.re_lost);
-    s.im = add(a.im, b.im, a.im_lost + b.im_lost, &s.im_lost);
-    return s;
-}
-
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static __device__ __forceinline__ State join(State a, State b) {
-    State s;
     s.re = a.re + b.re;
-    const real_t re_taken = s.re - a.re;
-    s.re_lost = (a.re_lost + b.re_lost) + ((a.re - (s.re - re_taken)) + (b.re - re_taken));
     s.im = a.im + b.im;
-    const real_t im_taken = s.im - a.im;
-    s.im_lost = (a.im_lost + b.im_lost) + ((a.im - (s.im - im_taken)) + (b.im - im_taken));
     return s;
 }
 
-// A state from a tree with what was set aside added again, as far as it fits.
-static __device__ __forceinline__ State settled(State s) {
-    s.re = add(s.re, 0, s.re_lost, &s.re_lost);
-    s.im = add(s.im, 0, s.im_lost, &s.im_lost);
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    double re;
+    double im;
+    double re_lost;
+    double im_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.re = 0;
+    s.im = 0;
+    s.re_lost = 0;
+    s.im_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    s.re = add(a.re, b.re, a.re_lost, &s.re_lost);
+    s.im = add(a.im, b.im, a.im_lost, &s.im_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.re = a.re;
+    s.im = a.im;
     return s;
 }
 
@@ -147,19 +134,17 @@ static __device__ __forceinline__ result_t finish(State a) {
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
     s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
-    s.re_lost = __shfl_down_sync(0xffffffffu, s.re_lost, offset);
-    s.im_lost = __shfl_down_sync(0xffffffffu, s.im_lost, offset);
     return s;
 }
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = join(state, shuffle_down(state, 16));
-    state = join(state, shuffle_down(state, 8));
-    state = join(state, shuffle_down(state, 4));
-    state = join(state, shuffle_down(state, 2));
-    state = join(state, shuffle_down(state, 1));
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -169,11 +154,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = join(state, shuffle_down(state, 4));
-        state = join(state, shuffle_down(state, 2));
-        state = join(state, shuffle_down(state, 1));
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
     }
-    return settled(state);
+    return state;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
@@ -206,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
         const index_t tiles = (n_here - head) / TILE;
 
         // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
-        State state = identity();
+        Running running = fresh();
         for (index_t tile = part; tile < tiles; tile += parts) {
             const index_t at = head + tile * TILE + (index_t)member * VECTOR;
             Pack pack[ITEMS];
@@ -217,29 +202,30 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_dot_complex128_rows(
             #pragma unroll
             for (int k = 0; k < ITEMS; k++)
                 other_pack[k].item[0] = other_in[at + k * TEAM];
-            Part chain[ACCUMULATORS];
+            State chain[ACCUMULATORS];
             #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) {
                     const int e = k * VECTOR + j;
-                    const Part one = lift(widen(pack[k].item[j]), widen(other_pack[k].item[j]));
+                    const State one = lift(widen(pack[k].item[j]), widen(other_pack[k].item[j]));
                     if (e < ACCUMULATORS)
                         chain[e] = one;
                     else
-                        chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                        chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
                 }
             }
             #pragma unroll
             for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
                 #pragma unroll
                 for (int e = 0; e < c; e++)
-                    chain[e] = fold(chain[e], chain[e + c]);
+                    chain[e] = merge(chain[e], chain[e + c]);
             }
-            state = merge(state, keep(chain[0]));
+            running = gather(running, chain[0]);
         }
         for (index_t i = head + tiles * TILE + (index_t)part * TEAM + member; i < n_here; i += parts * TEAM)
-            state = merge(state, keep(lift(widen(in[i]), widen(other_in[i]))));
+            running = gather(running, lift(widen(in[i]), widen(other_in[i])));
+        State state = settled(running);
 
         // 3. The threads of each team meet: its first thread holds their state.
         state = meet_block(state, slots);

@@ -38,17 +38,10 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float total;
     long long seen;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float total;
-    long long seen;
-    float total_lost;
 } State;
 
 // The state of no elements.
@@ -56,32 +49,14 @@ static __device__ __forceinline__ State identity(void) {
     State s;
     s.total = 0;
     s.seen = 0;
-    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ Part lift(value_t x) {
-    Part s;
+static __device__ __forceinline__ State lift(value_t x) {
+    State s;
     s.total = x;
     s.seen = 1;
-    return s;
-}
-
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    s.total = a.total + b.total;
-    s.seen = a.seen + b.seen;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
-    State s;
-    s.total = p.total;
-    s.seen = p.seen;
-    s.total_lost = 0;
     return s;
 }
 
@@ -99,24 +74,40 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
-    s.seen = a.seen + b.seen;
-    return s;
-}
-
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static __device__ __forceinline__ State join(State a, State b) {
-    State s;
     s.total = a.total + b.total;
-    const real_t total_taken = s.total - a.total;
-    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
     s.seen = a.seen + b.seen;
     return s;
 }
 
-// A state from a tree with what was set aside added again, as far as it fits.
-static __device__ __forceinline__ State settled(State s) {
-    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float total;
+    long long seen;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.total = 0;
+    s.seen = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    s.total = add(a.total, b.total, a.total_lost, &s.total_lost);
+    s.seen = a.seen + b.seen;
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.total = a.total;
+    s.seen = a.seen;
     return s;
 }
 
@@ -129,18 +120,17 @@ static __device__ __forceinline__ result_t finish(State a) {
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     s.seen = __shfl_down_sync(0xffffffffu, s.seen, offset);
-    s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
     return s;
 }
 
 // The threads of each team of 32 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
-    state = join(state, shuffle_down(state, 16));
-    state = join(state, shuffle_down(state, 8));
-    state = join(state, shuffle_down(state, 4));
-    state = join(state, shuffle_down(state, 2));
-    state = join(state, shuffle_down(state, 1));
-    return settled(state);
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
+    return state;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32_ragged(
@@ -171,36 +161,37 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_mean_float32_ragged(
         const index_t tiles = (n - head) / TILE;
 
         // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
-        State state = identity();
+        Running running = fresh();
         for (index_t tile = part; tile < tiles; tile += parts) {
             const index_t at = head + tile * TILE + (index_t)member * VECTOR;
             Pack pack[ITEMS];
             #pragma unroll
             for (int k = 0; k < ITEMS; k++)
                 pack[k].raw = load_raw(in + at + k * (TEAM * VECTOR));
-            Part chain[ACCUMULATORS];
+            State chain[ACCUMULATORS];
             #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) {
                     const int e = k * VECTOR + j;
-                    const Part one = lift(widen(pack[k].item[j]));
+                    const State one = lift(widen(pack[k].item[j]));
                     if (e < ACCUMULATORS)
                         chain[e] = one;
                     else
-                        chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                        chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
                 }
             }
             #pragma unroll
             for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
                 #pragma unroll
                 for (int e = 0; e < c; e++)
-                    chain[e] = fold(chain[e], chain[e + c]);
+                    chain[e] = merge(chain[e], chain[e + c]);
             }
-            state = merge(state, keep(chain[0]));
+            running = gather(running, chain[0]);
         }
         for (index_t i = head + tiles * TILE + (index_t)part * TEAM + member; i < n; i += parts * TEAM)
-            state = merge(state, keep(lift(widen(in[i]))));
+            running = gather(running, lift(widen(in[i])));
+        State state = settled(running);
 
         // 3. The threads of each team meet: its first thread holds their state.
         state = meet_block(state, slots);

@@ -44,7 +44,7 @@ static __device__ __forceinline__ float max_nan(float a, float b) {
     return r;
 }
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     float value;
     long long index;
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]), i)));
+        state = merge(state, lift(widen(in[i]), i));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

@@ -58,17 +58,10 @@ static __device__ __forceinline__ float min_nan(float a, float b) {
     return r;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float top;
     float total;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float top;
-    float total;
-    float total_lost;
 } State;
 
 // The state of no elements.
@@ -76,24 +69,14 @@ static __device__ __forceinline__ State identity(void) {
     State s;
     s.top = -__int_as_float(0x7f800000);
     s.total = 0;
-    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ Part lift(value_t x) {
-    Part s;
+static __device__ __forceinline__ State lift(value_t x) {
+    State s;
     s.top = x;
     s.total = 1;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
-    State s;
-    s.top = p.top;
-    s.total = p.total;
-    s.total_lost = 0;
     return s;
 }
 
@@ -114,7 +97,41 @@ static __device__ __forceinline__ State merge(State a, State b) {
     const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
     const bool rises = a.top < b.top;
     s.top = max_nan(a.top, b.top);
-    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
+    s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
+    return s;
+}
+
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float top;
+    float total;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.top = -__int_as_float(0x7f800000);
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    const real_t fade = (a.top == b.top) ? 1 : exp(min_nan(a.top, b.top) - max_nan(a.top, b.top));
+    const bool rises = a.top < b.top;
+    s.top = max_nan(a.top, b.top);
+    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), a.total_lost * (rises ? fade : 1), &s.total_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.top = a.top;
+    s.total = a.total;
     return s;
 }
 
@@ -132,7 +149,6 @@ static __device__ __forceinline__ result_t finish(State a) {
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.top = __shfl_down_sync(0xffffffffu, s.top, offset);
     s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
-    s.total_lost = __shfl_down_sync(0xffffffffu, s.total_lost, offset);
     return s;
 }
 
@@ -183,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
-    State state = identity();
+    Running running = fresh();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
@@ -225,12 +241,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
             State whole;
             whole.top = a;
             whole.total = s;
-            whole.total_lost = 0;
-            state = merge(state, whole);
+            running = gather(running, whole);
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, lift(widen(in[i])));
+    State state = settled(running);
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -247,9 +263,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_logsumexp_float32(
         }
         __syncthreads();
         if (is_last) {
-            state = identity();
+            Running all = fresh();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                state = merge(state, partials[i]);
+                all = gather(all, partials[i]);
+            state = settled(all);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state);

@@ -42,7 +42,7 @@ typedef struct {
     int total;
 } Part;
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     unsigned long long total;
 } State;

@@ -37,7 +37,7 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     int value;
     long long index;
@@ -177,9 +177,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_int16(
         }
     }
     for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]), i)));
+        state = merge(state, lift(widen(in[i]), i));
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]), i)));
+        state = merge(state, lift(widen(in[i]), i));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

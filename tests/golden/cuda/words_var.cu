@@ -44,13 +44,11 @@ typedef struct {
     int squares;
 } Part;
 
-// What is known of the elements seen so far, and what the sums have lost to rounding.
+// What is known of some elements.
 typedef struct {
     long long seen;
     double mean;
     double squares;
-    double mean_lost;
-    double squares_lost;
 } State;
 
 // The state of no elements.
@@ -59,8 +57,6 @@ static __device__ __forceinline__ State identity(void) {
     s.seen = 0;
     s.mean = 0;
     s.squares = 0;
-    s.mean_lost = 0;
-    s.squares_lost = 0;
     return s;
 }
 
@@ -73,14 +69,12 @@ static __device__ __forceinline__ Part lift(value_t x) {
     return s;
 }
 
-// A part of a tile as a state: within a tile nothing was lost that is known.
+// A part of a tile as a state.
 static __device__ __forceinline__ State keep(Part p) {
     State s;
     s.seen = (long long)p.seen;
     s.mean = (double)p.mean;
     s.squares = (double)p.squares;
-    s.mean_lost = 0;
-    s.squares_lost = 0;
     return s;
 }
 
@@ -100,8 +94,47 @@ static __device__ __forceinline__ State merge(State a, State b) {
     State s;
     const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
     s.seen = a.seen + b.seen;
-    s.mean = add(a.mean, (b.mean - a.mean) * share, a.mean_lost + ((b.mean_lost - a.mean_lost) * share), &s.mean_lost);
-    s.squares = add(a.squares, b.squares + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean)), a.squares_lost + b.squares_lost, &s.squares_lost);
+    s.mean = a.mean + ((b.mean - a.mean) * share);
+    s.squares = (a.squares + b.squares) + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean));
+    return s;
+}
+
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    long long seen;
+    double mean;
+    double squares;
+    double mean_lost;
+    double squares_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.seen = 0;
+    s.mean = 0;
+    s.squares = 0;
+    s.mean_lost = 0;
+    s.squares_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    const real_t share = (b.seen == 0) ? 0 : (((real_t)b.seen) / ((real_t)(a.seen + b.seen)));
+    s.seen = a.seen + b.seen;
+    s.mean = add(a.mean, (b.mean - a.mean) * share, a.mean_lost + ((0 - a.mean_lost) * share), &s.mean_lost);
+    s.squares = add(a.squares, b.squares + (((b.mean - a.mean) * (((real_t)a.seen) * share)) * (b.mean - a.mean)), a.squares_lost, &s.squares_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.seen = a.seen;
+    s.mean = a.mean;
+    s.squares = a.squares;
     return s;
 }
 
@@ -120,8 +153,6 @@ static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.seen = __shfl_down_sync(0xffffffffu, s.seen, offset);
     s.mean = __shfl_down_sync(0xffffffffu, s.mean, offset);
     s.squares = __shfl_down_sync(0xffffffffu, s.squares, offset);
-    s.mean_lost = __shfl_down_sync(0xffffffffu, s.mean_lost, offset);
-    s.squares_lost = __shfl_down_sync(0xffffffffu, s.squares_lost, offset);
     return s;
 }
 
@@ -175,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_uint8(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
-    State state = identity();
+    Running running = fresh();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
@@ -200,15 +231,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_uint8(
             whole.seen = (ITEMS * VECTOR);
             whole.mean = ((real_t)t) / ((real_t)(ITEMS * VECTOR));
             whole.squares = ((((real_t)s) * ((real_t)(ITEMS * VECTOR))) - (((real_t)t) * ((real_t)t))) / ((real_t)(ITEMS * VECTOR));
-            whole.mean_lost = 0;
-            whole.squares_lost = 0;
-            state = merge(state, whole);
+            running = gather(running, whole);
         }
     }
     for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, keep(lift(widen(in[i]))));
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, keep(lift(widen(in[i]))));
+    State state = settled(running);
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -225,9 +255,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_var_uint8(
         }
         __syncthreads();
         if (is_last) {
-            state = identity();
+            Running all = fresh();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                state = merge(state, partials[i]);
+                all = gather(all, partials[i]);
+            state = settled(all);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state, ddof);

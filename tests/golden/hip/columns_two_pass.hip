@@ -28,44 +28,22 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float total;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float total;
-    float total_lost;
 } State;
 
 // The state of no elements.
 static __device__ __forceinline__ State identity(void) {
     State s;
     s.total = 0;
-    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ Part lift(value_t x) {
-    Part s;
-    s.total = x;
-    return s;
-}
-
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    s.total = a.total + b.total;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
+static __device__ __forceinline__ State lift(value_t x) {
     State s;
-    s.total = p.total;
-    s.total_lost = 0;
+    s.total = x;
     return s;
 }
 
@@ -83,22 +61,35 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
-    return s;
-}
-
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static __device__ __forceinline__ State join(State a, State b) {
-    State s;
     s.total = a.total + b.total;
-    const real_t total_taken = s.total - a.total;
-    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
     return s;
 }
 
-// A state from a tree with what was set aside added again, as far as it fits.
-static __device__ __forceinline__ State settled(State s) {
-    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    s.total = add(a.total, b.total, a.total_lost, &s.total_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.total = a.total;
     return s;
 }
 
@@ -115,10 +106,10 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     __syncthreads();
     for (int s = 8 / 2; s > 0; s /= 2) {
         if (member < s)
-            slots[thread] = join(slots[thread], slots[thread + s * TEAMS]);
+            slots[thread] = merge(slots[thread], slots[thread + s * TEAMS]);
         __syncthreads();
     }
-    return settled(slots[thread]);
+    return slots[thread];
 }
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
@@ -128,10 +119,10 @@ static __device__ __forceinline__ State meet_second(State state, State *slots) {
     __syncthreads();
     for (int s = 256 / 2; s > 0; s /= 2) {
         if (thread < s)
-            slots[thread] = join(slots[thread], slots[thread + s]);
+            slots[thread] = merge(slots[thread], slots[thread + s]);
         __syncthreads();
     }
-    return settled(slots[thread]);
+    return slots[thread];
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
@@ -163,36 +154,37 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_columns(
         const index_t tiles = n_here / TILE;
 
         // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
-        State state = identity();
+        Running running = fresh();
         for (index_t tile = part; tile < tiles; tile += parts) {
             const index_t at = tile * TILE + member;
             element_t item[ITEMS];
             #pragma unroll
             for (int k = 0; k < ITEMS; k++)
                 item[k] = in[(at + k * TEAM) * data_n];
-            Part chain[ACCUMULATORS];
+            State chain[ACCUMULATORS];
             #pragma unroll
             for (int k = 0; k < ITEMS; k++) {
                 #pragma unroll
                 for (int j = 0; j < VECTOR; j++) {
                     const int e = k * VECTOR + j;
-                    const Part one = lift(widen(item[k]));
+                    const State one = lift(widen(item[k]));
                     if (e < ACCUMULATORS)
                         chain[e] = one;
                     else
-                        chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                        chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
                 }
             }
             #pragma unroll
             for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
                 #pragma unroll
                 for (int e = 0; e < c; e++)
-                    chain[e] = fold(chain[e], chain[e + c]);
+                    chain[e] = merge(chain[e], chain[e + c]);
             }
-            state = merge(state, keep(chain[0]));
+            running = gather(running, chain[0]);
         }
         for (index_t i = tiles * TILE + (index_t)part * TEAM + member; i < n_here; i += parts * TEAM)
-            state = merge(state, keep(lift(widen(in[i * data_n]))));
+            running = gather(running, lift(widen(in[i * data_n])));
+        State state = settled(running);
 
         // 3. The threads of each team meet: its first thread holds their state.
         state = meet_block(state, slots);
@@ -218,9 +210,10 @@ extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_c
     const int thread = (int)threadIdx.x;
     const index_t results = outer * inner;
     for (index_t result = (index_t)blockIdx.x; result < results; result += (index_t)gridDim.x) {
-        State state = identity();
+        Running all = fresh();
         for (index_t i = thread; i < parts; i += SECOND_BLOCK)
-            state = merge(state, partials[result * parts + i]);
+            all = gather(all, partials[result * parts + i]);
+        State state = settled(all);
         state = meet_second(state, slots);
         if (thread == 0)
             out[result / inner * out_outer + result % inner * out_inner] = finish(state);

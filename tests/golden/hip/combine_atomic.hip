@@ -37,7 +37,7 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     int value;
 } State;
@@ -143,10 +143,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_max_int32(
             for (int e = 0; e < c; e++)
                 chain[e] = merge(chain[e], chain[e + c]);
         }
-        state = merge(state, (chain[0]));
+        state = merge(state, chain[0]);
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, lift(widen(in[i])));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

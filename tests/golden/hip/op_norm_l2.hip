@@ -37,21 +37,11 @@ static __device__ __forceinline__ value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float tiny;
     float ordinary;
     float huge;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float tiny;
-    float ordinary;
-    float huge;
-    float tiny_lost;
-    float ordinary_lost;
-    float huge_lost;
 } State;
 
 // The state of no elements.
@@ -60,30 +50,15 @@ static __device__ __forceinline__ State identity(void) {
     s.tiny = 0;
     s.ordinary = 0;
     s.huge = 0;
-    s.tiny_lost = 0;
-    s.ordinary_lost = 0;
-    s.huge_lost = 0;
     return s;
 }
 
 // The state of one element.
-static __device__ __forceinline__ Part lift(value_t x) {
-    Part s;
+static __device__ __forceinline__ State lift(value_t x) {
+    State s;
     s.tiny = (fabs(x) < 0x1p-50f) ? ((x * 0x1p90f) * (x * 0x1p90f)) : 0;
     s.ordinary = ((fabs(x) > 0x1p43f) | (fabs(x) < 0x1p-50f)) ? 0 : (x * x);
     s.huge = (fabs(x) > 0x1p43f) ? ((x * 0x1p-85f) * (x * 0x1p-85f)) : 0;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static __device__ __forceinline__ State keep(Part p) {
-    State s;
-    s.tiny = p.tiny;
-    s.ordinary = p.ordinary;
-    s.huge = p.huge;
-    s.tiny_lost = 0;
-    s.ordinary_lost = 0;
-    s.huge_lost = 0;
     return s;
 }
 
@@ -101,32 +76,49 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.tiny = add(a.tiny, b.tiny, a.tiny_lost + b.tiny_lost, &s.tiny_lost);
-    s.ordinary = add(a.ordinary, b.ordinary, a.ordinary_lost + b.ordinary_lost, &s.ordinary_lost);
-    s.huge = add(a.huge, b.huge, a.huge_lost + b.huge_lost, &s.huge_lost);
-    return s;
-}
-
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static __device__ __forceinline__ State join(State a, State b) {
-    State s;
     s.tiny = a.tiny + b.tiny;
-    const real_t tiny_taken = s.tiny - a.tiny;
-    s.tiny_lost = (a.tiny_lost + b.tiny_lost) + ((a.tiny - (s.tiny - tiny_taken)) + (b.tiny - tiny_taken));
     s.ordinary = a.ordinary + b.ordinary;
-    const real_t ordinary_taken = s.ordinary - a.ordinary;
-    s.ordinary_lost = (a.ordinary_lost + b.ordinary_lost) + ((a.ordinary - (s.ordinary - ordinary_taken)) + (b.ordinary - ordinary_taken));
     s.huge = a.huge + b.huge;
-    const real_t huge_taken = s.huge - a.huge;
-    s.huge_lost = (a.huge_lost + b.huge_lost) + ((a.huge - (s.huge - huge_taken)) + (b.huge - huge_taken));
     return s;
 }
 
-// A state from a tree with what was set aside added again, as far as it fits.
-static __device__ __forceinline__ State settled(State s) {
-    s.tiny = add(s.tiny, 0, s.tiny_lost, &s.tiny_lost);
-    s.ordinary = add(s.ordinary, 0, s.ordinary_lost, &s.ordinary_lost);
-    s.huge = add(s.huge, 0, s.huge_lost, &s.huge_lost);
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float tiny;
+    float ordinary;
+    float huge;
+    float tiny_lost;
+    float ordinary_lost;
+    float huge_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.tiny = 0;
+    s.ordinary = 0;
+    s.huge = 0;
+    s.tiny_lost = 0;
+    s.ordinary_lost = 0;
+    s.huge_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    s.tiny = add(a.tiny, b.tiny, a.tiny_lost, &s.tiny_lost);
+    s.ordinary = add(a.ordinary, b.ordinary, a.ordinary_lost, &s.ordinary_lost);
+    s.huge = add(a.huge, b.huge, a.huge_lost, &s.huge_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.tiny = a.tiny;
+    s.ordinary = a.ordinary;
+    s.huge = a.huge;
     return s;
 }
 
@@ -145,9 +137,6 @@ static __device__ __forceinline__ State shuffle_down(State s, int offset) {
     s.tiny = __shfl_down(s.tiny, offset, LANES);
     s.ordinary = __shfl_down(s.ordinary, offset, LANES);
     s.huge = __shfl_down(s.huge, offset, LANES);
-    s.tiny_lost = __shfl_down(s.tiny_lost, offset, LANES);
-    s.ordinary_lost = __shfl_down(s.ordinary_lost, offset, LANES);
-    s.huge_lost = __shfl_down(s.huge_lost, offset, LANES);
     return s;
 }
 
@@ -159,11 +148,11 @@ static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_block(State state, State *slots) {
     const int thread = (int)threadIdx.x;
-    state = join(state, shuffle_down(state, 16));
-    state = join(state, shuffle_down(state, 8));
-    state = join(state, shuffle_down(state, 4));
-    state = join(state, shuffle_down(state, 2));
-    state = join(state, shuffle_down(state, 1));
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
     const int lane = thread % LANES;
     if (lane == 0)
         slots[thread / WAVE] = state;
@@ -173,11 +162,11 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = join(state, shuffle_down(state, 4));
-        state = join(state, shuffle_down(state, 2));
-        state = join(state, shuffle_down(state, 1));
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
     }
-    return settled(state);
+    return state;
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
@@ -196,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
-    State state = identity();
+    Running running = fresh();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
@@ -239,14 +228,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
             whole.tiny = (t < 0x1p-50f) ? s : 0;
             whole.ordinary = ((t > 0x1p43f) | (t < 0x1p-50f)) ? 0 : s;
             whole.huge = (t > 0x1p43f) ? s : 0;
-            whole.tiny_lost = 0;
-            whole.ordinary_lost = 0;
-            whole.huge_lost = 0;
-            state = merge(state, whole);
+            running = gather(running, whole);
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, lift(widen(in[i])));
+    State state = settled(running);
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -263,9 +250,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
         }
         __syncthreads();
         if (is_last) {
-            state = identity();
+            Running all = fresh();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                state = merge(state, partials[i]);
+                all = gather(all, partials[i]);
+            state = settled(all);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state);

@@ -46,7 +46,7 @@ static inline value_t widen(element_t x) {
     return v;
 }
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     float re;
     float im;
@@ -166,12 +166,12 @@ __kernel void redtune_prod_complex64(
             for (int e = 0; e < c; e++)
                 chain[e] = merge(chain[e], chain[e + c]);
         }
-        state = merge(state, (chain[0]));
+        state = merge(state, chain[0]);
     }
     for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, lift(widen(in[i])));
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]))));
+        state = merge(state, lift(widen(in[i])));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

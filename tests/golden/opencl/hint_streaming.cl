@@ -37,44 +37,22 @@ static inline value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float total;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float total;
-    float total_lost;
 } State;
 
 // The state of no elements.
 static inline State identity(void) {
     State s;
     s.total = 0;
-    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static inline Part lift(value_t x) {
-    Part s;
-    s.total = x;
-    return s;
-}
-
-// The state of two sets of elements of one tile together.
-static inline Part fold(Part a, Part b) {
-    Part s;
-    s.total = a.total + b.total;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static inline State keep(Part p) {
+static inline State lift(value_t x) {
     State s;
-    s.total = p.total;
-    s.total_lost = 0;
+    s.total = x;
     return s;
 }
 
@@ -92,22 +70,35 @@ static inline real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
 // The state of two sets of elements together.
 static inline State merge(State a, State b) {
     State s;
-    s.total = add(a.total, b.total, a.total_lost + b.total_lost, &s.total_lost);
-    return s;
-}
-
-// The same in a tree, where states wait for each other: what rounding takes is set aside, off the longest way.
-static inline State join(State a, State b) {
-    State s;
     s.total = a.total + b.total;
-    const real_t total_taken = s.total - a.total;
-    s.total_lost = (a.total_lost + b.total_lost) + ((a.total - (s.total - total_taken)) + (b.total - total_taken));
     return s;
 }
 
-// A state from a tree with what was set aside added again, as far as it fits.
-static inline State settled(State s) {
-    s.total = add(s.total, 0, s.total_lost, &s.total_lost);
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static inline Running fresh(void) {
+    Running s;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static inline Running gather(Running a, State b) {
+    Running s;
+    s.total = add(a.total, b.total, a.total_lost, &s.total_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static inline State settled(Running a) {
+    State s;
+    s.total = a.total;
     return s;
 }
 
@@ -119,7 +110,6 @@ static inline result_t finish(State a) {
 // The state of the lane `offset` further on.
 static inline State shuffle_down(State s, int offset) {
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
-    s.total_lost = sub_group_shuffle_down(s.total_lost, (uint)offset);
     return s;
 }
 
@@ -131,11 +121,11 @@ static inline unsigned int count_up(__global unsigned int *counter) {
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
 static inline State meet_block(State state, __local State *slots) {
     const int thread = (int)get_local_id(0);
-    state = join(state, shuffle_down(state, 16));
-    state = join(state, shuffle_down(state, 8));
-    state = join(state, shuffle_down(state, 4));
-    state = join(state, shuffle_down(state, 2));
-    state = join(state, shuffle_down(state, 1));
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
     const int lane = (int)get_sub_group_local_id();
     if (lane == 0)
         slots[get_sub_group_id()] = state;
@@ -145,11 +135,11 @@ static inline State meet_block(State state, __local State *slots) {
         state = identity();
         if (lane < 8)
             state = slots[lane];
-        state = join(state, shuffle_down(state, 4));
-        state = join(state, shuffle_down(state, 2));
-        state = join(state, shuffle_down(state, 1));
+        state = merge(state, shuffle_down(state, 4));
+        state = merge(state, shuffle_down(state, 2));
+        state = merge(state, shuffle_down(state, 1));
     }
-    return settled(state);
+    return state;
 }
 
 __attribute__((intel_reqd_sub_group_size(WAVE))) __attribute__((reqd_work_group_size(BLOCK, 1, 1)))
@@ -169,36 +159,37 @@ __kernel void redtune_sum_float32(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
-    State state = identity();
+    Running running = fresh();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
             pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
-        Part chain[ACCUMULATORS];
+        State chain[ACCUMULATORS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
             #pragma unroll
             for (int j = 0; j < VECTOR; j++) {
                 const int e = k * VECTOR + j;
-                const Part one = lift(widen(pack[k].item[j]));
+                const State one = lift(widen(pack[k].item[j]));
                 if (e < ACCUMULATORS)
                     chain[e] = one;
                 else
-                    chain[e % ACCUMULATORS] = fold(chain[e % ACCUMULATORS], one);
+                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
             }
         }
         #pragma unroll
         for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
             #pragma unroll
             for (int e = 0; e < c; e++)
-                chain[e] = fold(chain[e], chain[e + c]);
+                chain[e] = merge(chain[e], chain[e + c]);
         }
-        state = merge(state, keep(chain[0]));
+        running = gather(running, chain[0]);
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, lift(widen(in[i])));
+    State state = settled(running);
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -215,9 +206,10 @@ __kernel void redtune_sum_float32(
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (is_last) {
-            state = identity();
+            Running all = fresh();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                state = merge(state, partials[i]);
+                all = gather(all, partials[i]);
+            state = settled(all);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state);

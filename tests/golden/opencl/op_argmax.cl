@@ -37,7 +37,7 @@ static inline value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of the elements seen so far.
+// What is known of some elements.
 typedef struct {
     float value;
     long index;
@@ -177,7 +177,7 @@ __kernel void redtune_argmax_float32(
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, (lift(widen(in[i]), i)));
+        state = merge(state, lift(widen(in[i]), i));
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);

@@ -37,17 +37,10 @@ static inline value_t widen(element_t x) {
     return (value_t)x;
 }
 
-// What is known of some elements of one tile.
+// What is known of some elements.
 typedef struct {
     float top;
     float total;
-} Part;
-
-// What is known of the elements seen so far, and what the sums have lost to rounding.
-typedef struct {
-    float top;
-    float total;
-    float total_lost;
 } State;
 
 // The state of no elements.
@@ -55,24 +48,14 @@ static inline State identity(void) {
     State s;
     s.top = -INFINITY;
     s.total = 0;
-    s.total_lost = 0;
     return s;
 }
 
 // The state of one element.
-static inline Part lift(value_t x) {
-    Part s;
+static inline State lift(value_t x) {
+    State s;
     s.top = x;
     s.total = 1;
-    return s;
-}
-
-// A part of a tile as a state: within a tile nothing was lost that is known.
-static inline State keep(Part p) {
-    State s;
-    s.top = p.top;
-    s.total = p.total;
-    s.total_lost = 0;
     return s;
 }
 
@@ -93,7 +76,41 @@ static inline State merge(State a, State b) {
     const real_t fade = (a.top == b.top) ? 1 : exp((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top));
     const bool rises = a.top < b.top;
     s.top = ((a.top > b.top) | (a.top != a.top)) ? a.top : b.top;
-    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), (a.total_lost * (rises ? fade : 1)) + (b.total_lost * (rises ? 1 : fade)), &s.total_lost);
+    s.total = (a.total * (rises ? fade : 1)) + (b.total * (rises ? 1 : fade));
+    return s;
+}
+
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float top;
+    float total;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static inline Running fresh(void) {
+    Running s;
+    s.top = -INFINITY;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static inline Running gather(Running a, State b) {
+    Running s;
+    const real_t fade = (a.top == b.top) ? 1 : exp((((a.top < b.top) | (a.top != a.top)) ? a.top : b.top) - (((a.top > b.top) | (a.top != a.top)) ? a.top : b.top));
+    const bool rises = a.top < b.top;
+    s.top = ((a.top > b.top) | (a.top != a.top)) ? a.top : b.top;
+    s.total = add(a.total * (rises ? fade : 1), b.total * (rises ? 1 : fade), a.total_lost * (rises ? fade : 1), &s.total_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static inline State settled(Running a) {
+    State s;
+    s.top = a.top;
+    s.total = a.total;
     return s;
 }
 
@@ -111,7 +128,6 @@ static inline result_t finish(State a) {
 static inline State shuffle_down(State s, int offset) {
     s.top = sub_group_shuffle_down(s.top, (uint)offset);
     s.total = sub_group_shuffle_down(s.total, (uint)offset);
-    s.total_lost = sub_group_shuffle_down(s.total_lost, (uint)offset);
     return s;
 }
 
@@ -161,7 +177,7 @@ __kernel void redtune_logsumexp_float32(
     const index_t tiles = (n - head) / TILE;
 
     // 2. Every thread goes over the elements of a tile twice, and merges the tile into its state.
-    State state = identity();
+    Running running = fresh();
     for (index_t tile = block; tile < tiles; tile += blocks) {
         const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
         Pack pack[ITEMS];
@@ -203,12 +219,12 @@ __kernel void redtune_logsumexp_float32(
             State whole;
             whole.top = a;
             whole.total = s;
-            whole.total_lost = 0;
-            state = merge(state, whole);
+            running = gather(running, whole);
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
-        state = merge(state, keep(lift(widen(in[i]))));
+        running = gather(running, lift(widen(in[i])));
+    State state = settled(running);
 
     // 3. The threads of the block meet: thread 0 holds the block's state.
     state = meet_block(state, slots);
@@ -225,9 +241,10 @@ __kernel void redtune_logsumexp_float32(
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (is_last) {
-            state = identity();
+            Running all = fresh();
             for (index_t i = thread; i < blocks; i += BLOCK)
-                state = merge(state, partials[i]);
+                all = gather(all, partials[i]);
+            state = settled(all);
             state = meet_block(state, slots);
             if (thread == 0)
                 out[0] = finish(state);
