@@ -14,6 +14,7 @@ from typing import Any, cast
 
 Value = int | str
 WHOLE_BLOCK = 0  # the team of all threads of a block
+WITH_TAIL = ("last_wave", "unrolled")  # trees whose last steps are those of one tail, written out
 When = Callable[["Config"], bool]
 
 
@@ -57,7 +58,7 @@ class Config:
     )
     tree: str = knob(
         "sequential",
-        ("interleaved", "strided", "sequential", "unrolled"),
+        ("interleaved", "strided", "sequential", "last_wave", "unrolled"),
         "addressing of the tree in shared memory",
         when=lambda c: c.team != 1 and c.exchange == "lds",
     )
@@ -65,7 +66,7 @@ class Config:
         32,
         (32, 64),
         "lanes the last tree spans before the threads of a block meet through shared memory",
-        when=lambda c: c.team != 1 and (c.exchange != "lds" or c.tree == "unrolled"),
+        when=lambda c: c.team != 1 and (c.exchange != "lds" or c.tree in WITH_TAIL),
     )
     combine: str = knob(
         "last_block", ("two_pass", "atomic", "last_block", "cluster", "collector"), "how the blocks meet"
@@ -171,6 +172,8 @@ def _shape_refusals(c: Config) -> Iterator[str]:
         yield f"block {c.block} is not a whole number of teams of {c.team}"
     if c.exchange == "lds" and team_of(c) & (team_of(c) - 1):
         yield f"a tree in shared memory needs a power of two of threads, not {team_of(c)}"
+    if is_read("tree", c) and c.tree == "last_wave" and c.block <= 2 * c.wave:
+        yield f"tree last_wave has no loop before a tail of {c.wave} lanes in a block of {c.block}: take unrolled"
     if c.items * c.vector > MAX_UNROLLED:
         yield f"items {c.items} x vector {c.vector} unrolls {c.items * c.vector} elements; at most {MAX_UNROLLED}"
     if c.accumulators > c.items * c.vector:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redtune.combine import COMBINES, Combine
-from redtune.config import Config, is_read, team_of
+from redtune.config import WITH_TAIL, Config, is_read, team_of
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named, rounds_into
 from redtune.expressions import names_in
@@ -123,10 +123,10 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int, move
     """How each `team` of the `block` threads meets under `config`."""
     wave = config.wave
     if config.exchange == "lds":
-        is_unrolled = config.tree == "unrolled"
-        tail_steps = halvings(min(wave, team)) if is_unrolled else ()
-        block_steps = tuple(s for s in halvings(team) if s >= wave) if is_unrolled else ()
-        is_wide = is_unrolled and min(wave, team) > lanes
+        has_tail = config.tree in WITH_TAIL
+        tail_steps = halvings(min(wave, team)) if has_tail else ()
+        block_steps = tuple(s for s in halvings(team) if s >= wave) if has_tail else ()
+        is_wide = has_tail and min(wave, team) > lanes
         return Meet(name, block, team, 1, 1, block, (), (), block_steps, tail_steps, is_wide)
     if team <= lanes:
         return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), False, moves(team))

@@ -11,6 +11,7 @@ from redtune.combine import COMBINES
 from redtune.config import (
     KNOBS,
     WHOLE_BLOCK,
+    WITH_TAIL,
     Config,
     Value,
     choices,
@@ -123,8 +124,8 @@ def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:
                 yield f"{name} {getattr(config, name)} has no effect where split is 1; leave it at {value}"
     elif config.team == 1:
         yield f"split {config.split} needs more than the one thread of team 1"
-    if config.team != WHOLE_BLOCK and is_read("tree", config) and config.tree == "unrolled":
-        yield "tree unrolled needs the whole block as its team"
+    if config.team != WHOLE_BLOCK and is_read("tree", config) and config.tree in WITH_TAIL:
+        yield f"tree {config.tree} needs the whole block as its team"
     if problem.layout != "columns":
         return
     if config.vector > 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redtune.backends import backend_named
-from redtune.config import KNOBS, Config, Value, choices, is_read, settled, team_of
+from redtune.config import KNOBS, WITH_TAIL, Config, Value, choices, is_read, settled, team_of
 from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.operators import OPERATORS
@@ -145,7 +145,7 @@ def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: 
             return bool(drawn["block"] * value <= most)
         case "team":
             is_part = layout != "flat" and value < drawn["block"] and drawn["block"] % (value or 1) == 0
-            return bool(value == 0 or (is_part and drawn["tree"] != "unrolled"))
+            return bool(value == 0 or (is_part and drawn["tree"] not in WITH_TAIL))
         case "split":
             return layout != "flat" or bool(value == 1)
     return True

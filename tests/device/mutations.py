@@ -9,7 +9,7 @@ from typing import Any
 from tests.device.mutants import Host, Mutation, on
 
 MERGED = "(?:merge|join)"  # how states meet in a tree
-TREES = ("interleaved", "strided", "sequential", "unrolled")
+TREES = ("interleaved", "strided", "sequential", "unrolled", "last_wave")
 LAST: dict[str, Any] = {"combine": "last_block"}
 TWO: dict[str, Any] = {"combine": "two_pass"}
 TEAM: dict[str, Any] = {"team": 16, "blocks_per_cu": 1}

@@ -182,6 +182,7 @@ REFUSED = [
     Refused(("cluster 8", "no effect", "4"), {"cluster": 8}),
     Refused(("block 96", "64-lane"), {"block": 96, "wave": 64}),
     Refused(("power of two", "384"), {"exchange": "lds", "block": 384}),
+    Refused(("last_wave", "64", "take unrolled"), {"exchange": "lds", "tree": "last_wave", "block": 64}),
     Refused(("items 32", "vector 8", "256", "128"), {"items": 32, "vector": 8}),
     Refused(
         ("items 8", "vector 8", "64", "32 on a CPU"),

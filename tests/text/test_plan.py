@@ -26,6 +26,7 @@ from redtune.plan import (
     halvings,
     held_at_once,
     is_split,
+    is_wide,
     lanes_of,
     main_arguments,
     make_meet,
@@ -511,16 +512,16 @@ def test_lanes_that_meet_by_shuffles(dialect: str, arch: str, wave: int, lanes: 
 # --- depths -----------------------------------------------------------------------------------------------------------
 
 
-def chain_of(c: Config) -> int:
+def chain_of(p: Problem, c: Config) -> int:
     """Merges within a tile: the chains one after the other, then all of them in a tree."""
-    return -(-(c.items * c.vector) // c.accumulators) - 1 + (c.accumulators - 1).bit_length()
+    return -(-held_at_once(p, c) // c.accumulators) - 1 + (c.accumulators - 1).bit_length()
 
 
 def simulated_depth(p: Problem, c: Config, on: Target, head: int) -> int:
     """Merges on the longest way from an element to the result: every element is followed as the templates move it."""
     found = make_plan(p, c, on.dialect, on.device)
     parts, team = found.parts, team_of(c)
-    head = min(head, p.n) if c.vector > 1 else 0
+    head = min(head, p.n) if c.vector > 1 and not is_wide(p, c) else 0
     tiles = (p.n - head) // found.tile
     if c.walk == "chunk":
         share, extra = divmod(tiles, parts)
@@ -531,7 +532,7 @@ def simulated_depth(p: Problem, c: Config, on: Target, head: int) -> int:
     each = merges.reshape(-1)  # a view: ragged elements are merged one by one
     for elements in (head, p.n - head - tiles * found.tile):
         each += elements // len(each) + (np.arange(len(each)) < elements % len(each))
-    depth = int(merges.max()) + (chain_of(c) if tiles else 0) + tree_depth(team)
+    depth = int(merges.max()) + (chain_of(p, c) if tiles else 0) + tree_depth(team)
     if not is_split(p, c) or parts == 1:
         return depth
     if c.combine == "cluster":
@@ -572,8 +573,8 @@ def test_what_rounds_within_a_tile_and_where_threads_meet(dialect: str) -> None:
             assert depths.chain == rounded
         elif keeps_losses(operator(p.op, p.dtype), p.accumulate):
             if c.combine != "atomic":
-                held, parts = held_at_once(p, c), make_plan(p, c, on.dialect, on.device).parts
-                within = chain_of(dataclasses.replace(c, vector=held // c.items)) + rounded
+                parts = make_plan(p, c, on.dialect, on.device).parts
+                within = chain_of(p, c) + rounded
                 met = 1 + tree_depth(team_of(c))
                 if parts > 1:
                     met += 1 + tree_depth(c.second_block if c.combine == "two_pass" else team_of(c))
@@ -593,5 +594,5 @@ def test_depths_cover_atomics_in_any_order() -> None:
     shared = planned(ROWS, split=64, combine="atomic")
     assert shared.depths.chain >= 64
     alone = planned(ROWS, split=1, combine="two_pass").depths.chain
-    assert alone == chain_of(config()) + 1 + tree_depth(team_of(config()))
+    assert alone == chain_of(ROWS, config()) + 1 + tree_depth(team_of(config()))
     assert team_of(config(team=WHOLE_BLOCK)) == config().block

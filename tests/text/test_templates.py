@@ -36,6 +36,7 @@ def stems(folder: Path, pattern: str) -> set[str]:
 def test_entries_and_files_pair() -> None:
     assert stems(TEMPLATES / "combine", "*") == set(COMBINES) == set(choices("combine"))
     assert stems(TEMPLATES / "exchange", "*") == set(choices("exchange"))
+    assert stems(TEMPLATES / "tree", "*") == set(choices("tree"))
     assert stems(TEMPLATES / "dialect", "*") == set(BACKENDS)
     assert stems(ROOT / "redtune" / "backends", "*.py") == set(BACKENDS)
 
@@ -52,7 +53,7 @@ def test_no_template_is_an_orphan() -> None:
     around kernels is named in a template or in the module that writes it."""
     texts = "\n".join(path.read_text() for path in TEMPLATES.rglob("*.jinja"))
     named = set(re.findall(r'"([\w/]+\.jinja)"', texts)) | {"kernel.jinja"}
-    named |= {f"{knob}/{choice}.jinja" for knob in ("combine", "exchange") for choice in choices(knob)}
+    named |= {f"{knob}/{choice}.jinja" for knob in ("combine", "exchange", "tree") for choice in choices(knob)}
     named |= {f"dialect/{name}.jinja" for name in BACKENDS}
     named |= {f"{CEILING}/{name}.jinja" for name in stems(TEMPLATES / CEILING, "*") if f'"{name}"' in ARITHMETIC}
     named |= {f"walk/{name}.jinja" for name in re.findall(r'"(\w+)"', *re.findall(r'"walk/" ~ \((.*?)\)', texts))}
@@ -207,9 +208,9 @@ TEXTS = {
 
 def test_the_manual_names_every_template() -> None:
     listed = set(re.findall(r"^\| `([\w/<>]+\.jinja)`", MANUAL, re.M))
-    folders = {"dialect/<name>.jinja", "exchange/<choice>.jinja", "combine/<choice>.jinja"}
+    folders = {"dialect/<name>.jinja", *(f"{knob}/<choice>.jinja" for knob in ("exchange", "tree", "combine"))}
     assert folders <= listed
-    stand_alone = {name for name in TEXTS if not name.startswith(("dialect/", "exchange/", "combine/"))}
+    stand_alone = {name for name in TEXTS if not name.startswith(("dialect/", "exchange/", "tree/", "combine/"))}
     assert listed - folders == stand_alone
 
 
@@ -261,7 +262,7 @@ def sample_kernels(dialect: str) -> Iterator[tuple[Config, str]]:
     on = target(dialect)
     for _, c, p in strategies(on):
         yield c, rendered(on, c, p).source
-    for tree, wave in (("unrolled", 32), ("unrolled", 64), ("sequential", 32)):
+    for tree, wave in (("unrolled", 32), ("unrolled", 64), ("last_wave", 64), ("sequential", 32)):
         c = config(exchange="lds", tree=tree, wave=wave, combine="two_pass")
         yield c, rendered(on, c, problem("argmax")).source
     c = config(wave=64, combine="two_pass")

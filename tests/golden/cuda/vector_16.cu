@@ -61,13 +61,6 @@ static __device__ __forceinline__ Part lift(value_t x) {
     return s;
 }
 
-// The state of two sets of elements of one tile together.
-static __device__ __forceinline__ Part fold(Part a, Part b) {
-    Part s;
-    s.total = a.total + b.total;
-    return s;
-}
-
 // A part of a tile as a state.
 static __device__ __forceinline__ State keep(Part p) {
     State s;

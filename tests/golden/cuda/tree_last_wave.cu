@@ -1,0 +1,235 @@
+// sum of float32: the sum.
+// An array of any length and alignment in; float32 out, accumulated in float32.
+// Made by: redtune show --source --op sum --dtype float32 --backend cuda --arch sm_90 --fix exchange=lds --fix tree=last_wave
+
+constexpr int BLOCK = 256;  // threads per block
+constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
+constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
+constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
+constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int TILE = 1024;  // elements a block folds at once
+// walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
+// exchange lds: how the lanes of a block meet
+// tree last_wave: addressing of the tree in shared memory
+// combine last_block: how the blocks meet
+// hint none: cache hint of the loads
+
+typedef long long index_t;
+typedef unsigned long long address_t;
+typedef float real_t;  // what the kernel accumulates in
+typedef float element_t;  // an element in memory
+typedef real_t value_t;  // an element in a register
+typedef float result_part_t;
+typedef result_part_t result_t;
+
+typedef unsigned int raw_t;  // as wide as one load
+static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
+    return *(const raw_t *)p;
+}
+
+// One load: 1 element.
+typedef union {
+    raw_t raw;
+    element_t item[VECTOR];
+} Pack;
+
+static __device__ __forceinline__ value_t widen(element_t x) {
+    return (value_t)x;
+}
+
+// What is known of some elements.
+typedef struct {
+    float total;
+} State;
+
+// The state of no elements.
+static __device__ __forceinline__ State identity(void) {
+    State s;
+    s.total = 0;
+    return s;
+}
+
+// The state of one element.
+static __device__ __forceinline__ State lift(value_t x) {
+    State s;
+    s.total = x;
+    return s;
+}
+
+// a + b, and in `lost` what rounding takes from it, what was lost before included.
+static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_before, real_t *lost) {
+    const real_t sum = a + b;
+    const real_t b_taken = sum - a;
+    real_t rest = ((a - (sum - b_taken)) + (b - b_taken)) + lost_before;
+    rest = rest == rest ? rest : 0;  // an infinite sum has lost nothing
+    const real_t total = sum + rest;
+    *lost = rest - (total - sum);
+    return total;
+}
+
+// The state of two sets of elements together.
+static __device__ __forceinline__ State merge(State a, State b) {
+    State s;
+    s.total = a.total + b.total;
+    return s;
+}
+
+// What a thread has folded so far, and what its sums have lost to rounding.
+typedef struct {
+    float total;
+    float total_lost;
+} Running;
+
+// Nothing folded so far.
+static __device__ __forceinline__ Running fresh(void) {
+    Running s;
+    s.total = 0;
+    s.total_lost = 0;
+    return s;
+}
+
+// One state more.
+static __device__ __forceinline__ Running gather(Running a, State b) {
+    Running s;
+    s.total = add(a.total, b.total, a.total_lost, &s.total_lost);
+    return s;
+}
+
+// The state to hand on: what is left of the losses by now is less than half a unit in the last place.
+static __device__ __forceinline__ State settled(Running a) {
+    State s;
+    s.total = a.total;
+    return s;
+}
+
+// The result of a state.
+static __device__ __forceinline__ result_t finish(State a) {
+    return (result_part_t)a.total;
+}
+
+// Counts one more block and says how many came before, with release and acquire towards all blocks.
+static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
+    unsigned int before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_block(State state, State *slots) {
+    const int thread = (int)threadIdx.x;
+    slots[thread] = state;
+    __syncthreads();
+    for (int s = 128; s >= 64; s /= 2) {
+        if (thread < s)
+            slots[thread] = merge(slots[thread], slots[thread + s]);
+        __syncthreads();
+    }
+    if (thread < 32)
+        slots[thread] = merge(slots[thread], slots[thread + 32]);
+    // The last tail needs no barrier of the whole block, but its lanes still must not run ahead of each other.
+    if (thread < WAVE) {
+        state = slots[thread];
+        __syncwarp();
+        if (thread < 16) {
+            state = merge(state, slots[thread + 16]);
+            slots[thread] = state;
+        }
+        __syncwarp();
+        if (thread < 8) {
+            state = merge(state, slots[thread + 8]);
+            slots[thread] = state;
+        }
+        __syncwarp();
+        if (thread < 4) {
+            state = merge(state, slots[thread + 4]);
+            slots[thread] = state;
+        }
+        __syncwarp();
+        if (thread < 2) {
+            state = merge(state, slots[thread + 2]);
+            slots[thread] = state;
+        }
+        __syncwarp();
+        if (thread < 1) {
+            state = merge(state, slots[thread + 1]);
+            slots[thread] = state;
+        }
+    }
+    return state;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
+    result_t *out)
+{
+    __shared__ State slots[256];
+    const int thread = (int)threadIdx.x;
+    const index_t block = (index_t)blockIdx.x;
+    const index_t blocks = (index_t)gridDim.x;
+    __shared__ int is_last;
+
+    // 1. The share of this block.
+    const element_t *in = data + data_first;
+    const index_t head = 0;
+    const index_t tiles = (n - head) / TILE;
+
+    // 2. Every thread folds the elements of a tile into independent chains, and the tile into its state.
+    Running running = fresh();
+    for (index_t tile = block; tile < tiles; tile += blocks) {
+        const index_t at = head + tile * TILE + (index_t)thread * VECTOR;
+        Pack pack[ITEMS];
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++)
+            pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
+        State chain[ACCUMULATORS];
+        #pragma unroll
+        for (int k = 0; k < ITEMS; k++) {
+            #pragma unroll
+            for (int j = 0; j < VECTOR; j++) {
+                const int e = k * VECTOR + j;
+                const State one = lift(widen(pack[k].item[j]));
+                if (e < ACCUMULATORS)
+                    chain[e] = one;
+                else
+                    chain[e % ACCUMULATORS] = merge(chain[e % ACCUMULATORS], one);
+            }
+        }
+        #pragma unroll
+        for (int c = ACCUMULATORS / 2; c > 0; c /= 2) {
+            #pragma unroll
+            for (int e = 0; e < c; e++)
+                chain[e] = merge(chain[e], chain[e + c]);
+        }
+        running = gather(running, chain[0]);
+    }
+    for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)
+        running = gather(running, lift(widen(in[i])));
+    State state = settled(running);
+
+    // 3. The threads of the block meet: thread 0 holds the block's state.
+    state = meet_block(state, slots);
+
+    // 4. The blocks meet.
+    if (blocks == 1) {
+        if (thread == 0)
+            out[0] = finish(state);
+    } else {
+        if (thread == 0) {
+            partials[block] = state;
+            // Release before the count makes this block's state visible, acquire after it shows the others'.
+            is_last = count_up(counter) == (unsigned int)(blocks - 1);
+        }
+        __syncthreads();
+        if (is_last) {
+            Running all = fresh();
+            for (index_t i = thread; i < blocks; i += BLOCK)
+                all = gather(all, partials[i]);
+            state = settled(all);
+            state = meet_block(state, slots);
+            if (thread == 0)
+                out[0] = finish(state);
+            if (thread == 0)
+                counter[0] = 0;  // ready for the next launch
+        }
+    }
+}
