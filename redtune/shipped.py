@@ -184,9 +184,12 @@ def near(folder: Path, problem: Problem) -> list[Best]:
 
 
 def otherwise(folder: Path, problem: Problem) -> Iterator[Best]:
-    """The rows for what is like the problem, of sizes near its own; then those for other sizes, the nearest first."""
-    if folder.is_dir():
-        yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) <= NEAR)
+    """The rows for what is like the problem, of sizes near its own; then those for other sizes, the nearest first. Where
+    there are several results, how many share a block follows from the sizes, so that far ones stand for nothing."""
+    if not folder.is_dir():
+        return
+    yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) <= NEAR)
+    if problem.layout == "flat":
         yield from (best for best in _same(folder, problem) if apart(best.problem, problem) > NEAR)
         yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) > NEAR)
 

@@ -150,7 +150,7 @@ class Flags:
 # --- and a kernel that is broken is found out -------------------------------------------------------------------------
 
 BROKEN = {  # (layout, flags, a piece of the kernel, what stands for it)
-    "an initial value dropped": ("rows", {"is_seeded": True}, "a = merge(a, (lift(initial)));", ""),
+    "an initial value dropped": ("rows", {"is_seeded": True}, "a = merge(a, lift(initial));", ""),
     "a mask not read in tiles": ("flat", {"is_masked": True}, "mask_pack[k].item[j] ? ", "1 ? "),
     "a mask not read at the end": ("flat", {"is_masked": True}, "mask_in[i] ? ", "1 ? "),
     "a mask that begins elsewhere": ("rows", {"is_masked": True}, "mask + mask_first", "mask"),

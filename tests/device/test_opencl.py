@@ -7,7 +7,7 @@ from tests.device.flags import EXTREMES, SPLIT, Broken, Flags, Many, Sums
 class TestOpencl(Contract):
     backend = "opencl"
     count = 112
-    seed = 41  # one in which so few leave out no strategy
+    seed = 24  # one in which so few leave out no strategy
 
 
 class TestFlags(Flags):

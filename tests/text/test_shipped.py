@@ -117,6 +117,14 @@ def test_nothing_is_imported_where_nothing_is_shipped() -> None:
 # --- what it serves ---------------------------------------------------------------------------------------------------
 
 
+def test_what_is_far_stands_in_for_flat_problems_only(root: Path) -> None:
+    """A config of 128 columns leaves most of a block idle where there are 16."""
+    put(root, sheet((problem("sum", n=1 << 21, inner=128), config(block=64, team=1, combine="two_pass"))))
+    assert look(problem("sum", n=1 << 20, inner=64)).origin == "shipped for about 2^21 elements and 2^7 results"
+    assert look(problem("sum", n=1 << 24, inner=16)).best is None
+    assert look(problem("any", n=1 << 24, inner=16)).best is None
+
+
 def test_the_nearest_size_wins_and_the_users_own_at_the_same_distance(root: Path) -> None:
     sizes = [(problem("max", n=1 << power), config(block=block)) for power, block in ((10, 64), (20, 128), (28, 512))]
     put(root, sheet(*sizes))
