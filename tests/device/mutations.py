@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.device.mutants import Host, Mutation, on
 
-MERGED = "(?:merge|join)"  # how states meet in a tree
 TREES = ("interleaved", "strided", "sequential", "unrolled", "last_wave")
 LAST: dict[str, Any] = {"combine": "last_block"}
 TWO: dict[str, Any] = {"combine": "two_pass"}
@@ -30,6 +29,7 @@ JOINED = Host(knobs={"wave": 64, "block": 256, **LAST})
 HALVED = Host(knobs={"wave": 16, **LAST})
 ATOMIC = Host(knobs={"combine": "atomic"})
 SWAPPED = Host("max", "float32", knobs={"combine": "atomic"})
+COLLECTOR = Host(knobs={"combine": "collector"})
 CLUSTER = Host(knobs={"combine": "cluster", "cluster": 4})
 REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", **LAST})
 ROWS = Host(layout="rows", knobs={**TEAM, "split": 1})
@@ -134,15 +134,13 @@ WALKING = (
 MEETING = (
     Mutation(
         "a shuffle left out",
-        rf"( *)state = {MERGED}\(state, shuffle_down\(state, \d+\)\);",
+        r"( *)state = merge\(state, shuffle_down\(state, \d+\)\);",
         r"\1;",
         (PLAIN, ROWS),
         is_each=True,
     ),
     Mutation("a shuffle of another distance", r"shuffle_down\(state, 8\)", "shuffle_down(state, 4)", (PLAIN, JOINED)),
-    Mutation(
-        "a shuffle twice", r"(state = (?:merge|join)\(state, shuffle_down\(state, 1\)\);)", r"\1 \1", (PLAIN, HALVED)
-    ),
+    Mutation("a shuffle twice", r"(state = merge\(state, shuffle_down\(state, 1\)\);)", r"\1 \1", (PLAIN, HALVED)),
     Mutation("a mask of half a wave", "0xffffffffu", "0x0000ffffu", (PLAIN, REDUX), only=("cuda",), is_race=True),
     Mutation(
         "a shuffle of half the width",
@@ -176,9 +174,7 @@ MEETING = (
         r"slots[thread + s\1 - 1]",
         (FLAT_TREES[2], COLUMNS),
     ),
-    Mutation(
-        "a step of the last tail left out", rf"state = {MERGED}\(state, slots\[thread \+ 4\]\);", ";", (UNROLLED,)
-    ),
+    Mutation("a step of the last tail left out", r"state = merge\(state, slots\[thread \+ 4\]\);", ";", (UNROLLED,)),
     Mutation("a slot never written", r"slots\[thread\] = state;\n", ";\n", (FLAT_TREES[0], FLAT_TREES[2])),
 )
 
@@ -222,6 +218,12 @@ JOINING = (
     ),
     Mutation("the first partial over and over", r"partials\[(result \* parts \+ )?i\]", r"partials[\g<1>0]", (SECOND,)),
     Mutation("the last partial left out", r"i < (blocks|parts);", r"i < \1 - 1;", (PLAIN, ROW_SECOND, SECOND)),
+    Mutation(
+        "the last cell left out", r"i < blocks; i \+= BLOCK", "i < blocks - 1; i += BLOCK", (COLLECTOR,), only=("cuda",)
+    ),
+    Mutation("a collector that does not wait", r"!is_whole\)", "false)", (COLLECTOR,), only=("cuda",)),
+    Mutation("cells that stay as they are", r"store_cell\(cells \+ c, empty\);", ";", (COLLECTOR,), only=("cuda",)),
+    Mutation("a grid without a collector", r" - \(\(index_t\)gridDim\.x > 1\)", "", (COLLECTOR,), only=("cuda",)),
     Mutation(
         "partials of other results",
         r"partials\[result \* parts",
@@ -363,11 +365,22 @@ MEANING = (
     meaning(
         "a variance without its middle",
         "merge",
+        r"\(a\.squares \+ b\.squares\) \+ .*;",
+        "a.squares + b.squares;",
+        on("var", "float64"),
+    ),
+    meaning(
+        "tiles that add no middle to a variance",
+        "gather",
         r"b\.squares \+ .*, a\.squares_lost",
         "b.squares, a.squares_lost",
         on("var", "float64"),
     ),
-    meaning("a variance of a sum", "merge", r"\) \* share, a", "), a", on("var", "float64")),
+    meaning("a variance of a sum", "merge", r"\) \* share\)", "))", on("var", "float64")),
+    meaning("tiles that move a mean too far", "gather", r"\) \* share, a", "), a", on("var", "float64")),
+    meaning("tiles that do not fade", "gather", r"rises \? fade : 1", "1", on("logsumexp", "float64")),
+    meaning("tiles that forget", "gather", r"add\(a\.total, b\.total,", "add(0, b.total,", on("sum", "float64")),
+    meaning("a thread that hands on nothing", "settled", r"= a\.total", "= 0", on("sum", "float32")),
     meaning("ddof ignored", "finish", r"a\.seen - ddof", "a.seen - 1", on("var", "float64"), on("std", "float32")),
     meaning("logsumexp without rescaling", "merge", r"rises \? fade : 1", "1", on("logsumexp", "float64")),
     meaning("logsumexp of a sum alone", "finish", r"a\.top \+ log", "log", on("logsumexp", "float64")),
