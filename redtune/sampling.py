@@ -8,7 +8,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from redtune.errors import UsageError
 from redtune.operators import OPERATORS
 from redtune.plan import parts_of, state_layout
 from redtune.problems import make_problem
-from redtune.refusals import IDLE_COMBINE, problem_refusal, refusals
+from redtune.refusals import IDLE_COMBINE, is_legal, problem_refusal
 from redtune.space import make_space
 from redtune.types import Device, Problem
 
@@ -100,19 +100,21 @@ def drawn(
     It draws from every choice of a knob and not from `Space.admitted`, so that it is no narrower than the refusals.
     """
     dialect = backend_named(device.backend).dialect
+    rows = [(name, tuple(demands.get(name, choices(name)))) for name in ORDER]
     for _ in range(draws):
         values: dict[str, Any] = {}
-        for name in ORDER:
-            options = demands.get(name, choices(name))
-            likely = [value for value in options if is_likely(problem, device, values, name, value)]
-            values[name] = rng.choice(likely or options)
+        for name, options in rows:
+            values[name] = rng.choice(likely(problem, device, values, name, options) or options)
         if problem.layout != "flat" and values["split"] == 1:
             values |= {name: value for name, value in IDLE_COMBINE.items() if name not in demands}
         config = settled(Config(**values))
         if any(getattr(config, name) not in options or not is_read(name, config) for name, options in demands.items()):
             continue
-        is_legal = not refusals(config, problem, dialect, device)
-        if is_legal and is_quick(problem, config, device) and scope.fits(problem, config, device):
+        if (
+            is_legal(config, problem, dialect, device)
+            and is_quick(problem, config, device)
+            and scope.fits(problem, config, device)
+        ):
             return config
     return None
 
@@ -122,33 +124,48 @@ FIRST = ("split", "exchange", "tree", "wave", "vector")
 ORDER = (*FIRST, *(name for name in KNOBS if name not in FIRST))
 
 
-def is_likely(problem: Problem, device: Device, drawn: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Whether a value may be legal beside those drawn before it. This saves draws; the refusals decide."""
-    layout = problem.layout
-    at_once = drawn.get("items", 1) * (drawn.get("vector", 1) if layout != "columns" else 1)
-    most = CPU_MEETINGS / 64 / drawn.get("split", 1) if device.kind == "cpu" and layout != "flat" else math.inf
+def likely(
+    problem: Problem, device: Device, drawn: Mapping[str, Any], name: str, options: tuple[Value, ...]
+) -> Sequence[Value]:
+    """The values that may be legal beside those drawn before. This saves draws; the refusals decide."""
+    is_allowed = _bound(problem, device, drawn, name)
+    return options if is_allowed is None else [value for value in options if is_allowed(value)]
+
+
+def _bound(problem: Problem, device: Device, drawn: Mapping[str, Any], name: str) -> Callable[[Any], bool] | None:
+    """What a value of a knob must be to be likely, or None where any is."""
+    is_flat, is_columns, is_cpu = problem.layout == "flat", problem.layout == "columns", device.kind == "cpu"
     match name:
         case "vector":
-            return bool(
-                value * DTYPES[problem.dtype].bytes <= 16 and (layout != "columns" or problem.inner % value == 0)
-            )
+            inner, widest = problem.inner, 16 // DTYPES[problem.dtype].bytes
+            return lambda value: value <= widest and not (is_columns and inner % value)
         case "block":
-            is_tree = drawn["exchange"] != "lds" or value & (value - 1) == 0
-            return bool(value % drawn["wave"] == 0 and is_tree and value <= most)
+            wave, most = drawn["wave"], _most_threads(problem, device, drawn)
+            is_tree = drawn["exchange"] == "lds"
+            return lambda value: value % wave == 0 and value <= most and not (is_tree and value & (value - 1))
         case "items":
-            return bool(value * drawn["vector"] <= (32 if device.kind == "cpu" else 128))
+            most = (32 if is_cpu else 128) // drawn["vector"]
+            return lambda value: value <= most
         case "accumulators":
-            return bool(at_once / 8 <= value <= at_once)
+            at_once = drawn["items"] * (1 if is_columns else drawn["vector"])
+            return lambda value: at_once <= 8 * value and value <= at_once
         case "walk":
-            return layout == "flat" or bool(value != "tile")
+            return None if is_flat else lambda value: value != "tile"
         case "blocks_per_cu":
-            return bool(drawn["block"] * value <= most)
+            block, most = drawn["block"], _most_threads(problem, device, drawn)
+            return lambda value: block * value <= most
         case "team":
-            is_part = layout != "flat" and value < drawn["block"] and drawn["block"] % (value or 1) == 0
-            return bool(value == 0 or (is_part and drawn["tree"] not in WITH_TAIL))
+            block, is_whole = drawn["block"], is_flat or drawn["tree"] in WITH_TAIL
+            return lambda value: value == 0 or not (is_whole or value >= block or block % value)
         case "split":
-            return layout != "flat" or bool(value == 1)
-    return True
+            return (lambda value: value == 1) if is_flat else None
+    return None
+
+
+def _most_threads(problem: Problem, device: Device, drawn: Mapping[str, Any]) -> float:
+    """How many threads may share a result in one part of it."""
+    is_bound = device.kind == "cpu" and problem.layout != "flat"
+    return CPU_MEETINGS / 64 / drawn["split"] if is_bound else math.inf
 
 
 def lanes_of(config: Config) -> int:
