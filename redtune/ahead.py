@@ -32,7 +32,7 @@ MAX_WARMERS = 8
 
 
 class Ahead:
-    """Kernels by digest, libraries by problem, each a future that more than one may wait for."""
+    """Kernels by their code, libraries by problem, each a future that more than one may wait for."""
 
     def __init__(self, compile_ahead: Callable[[Kernel], Future[Compiled]], backend: Backend, device: Device) -> None:
         self._compile_ahead, self._backend, self._device = compile_ahead, backend, device
@@ -55,11 +55,12 @@ class Ahead:
             process.retire()
 
     def kernel(self, kernel: Kernel) -> Future[Compiled]:
-        """The compiled kernel. Kernels of the same text, for other sizes say, compile once: see `compiled`."""
+        """The compiled kernel. Kernels of the same code, for other sizes say, compile once: see `compiled`."""
+        code = kernel.code
         with self._lock:
-            if kernel.digest not in self._kernels:
-                self._kernels[kernel.digest] = self._compile_ahead(kernel)
-            return self._kernels[kernel.digest]
+            if code not in self._kernels:
+                self._kernels[code] = self._compile_ahead(kernel)
+            return self._kernels[code]
 
     def compiled(self, kernel: Kernel) -> Compiled:
         """The same once it is there, with the launches of this kernel."""

@@ -17,6 +17,7 @@ from redtune.ahead import BUILD_LIMIT_S, Ahead
 from redtune.backends import BACKENDS, backend_named
 from redtune.beside import Beside, beside_in
 from redtune.clock import ROTATION, is_time, summary
+from redtune.codes import Codes
 from redtune.computing import Computed
 from redtune.config import Config
 from redtune.dialect import Dialect
@@ -138,6 +139,7 @@ class Lab:
         for compiler in self._all_compilers:
             self._compilers.put(compiler)
         self._pool = ThreadPoolExecutor(self.jobs)
+        self._codes = Codes()
         self.ahead = Ahead(self.compile_ahead, backend_named(device.backend), device)
         self.patience_s = BUILD_LIMIT_S  # how long a contest waits for a library that is being compiled
         self._fastest_readers: dict[int, list[Compiled]] = {}  # by data size
@@ -165,8 +167,11 @@ class Lab:
         return self._pool.submit(self.compile, kernel)
 
     def compile(self, kernel: Kernel) -> Compiled:
-        """Compiles a kernel; a compiler that fails, crashes or never returns gives a verdict."""
+        """Compiles a kernel, unless one of the same code was compiled before; a compiler that fails, crashes or never
+        returns gives a verdict."""
+        return self._codes.compiled(kernel, self._compile)
 
+    def _compile(self, kernel: Kernel) -> Compiled:
         def parse(said: dict[str, Any]) -> Compiled:
             if "binary" not in said:
                 return Compiled(kernel, None, Verdict.NOT_COMPILED, str(said["refused"]))

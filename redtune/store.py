@@ -302,7 +302,7 @@ def _arch_distance(name: str, own: str) -> int:
 def binary_path(kernel: Kernel, device: Device) -> Path:
     """Where a compiled kernel lies: its name holds all that decides whether it still runs."""
     made_with = zlib.crc32("\n".join((device.name, device.toolchain, device.driver)).encode())
-    return cache_path() / "binaries" / folder_name(device) / f"{kernel.digest}-{made_with:08x}.bin"
+    return cache_path() / "binaries" / folder_name(device) / f"{kernel.code}-{made_with:08x}.bin"
 
 
 def read_binary(kernel: Kernel, device: Device) -> bytes | None:

@@ -85,7 +85,8 @@ class CudaEngine:
     def load(self, kernel: Kernel) -> Any:
         """The loaded module, compiled once for every thread of this process and kept on disk for the next one."""
         with self._lock:
-            if kernel.digest not in self._programs:
+            code = kernel.code
+            if code not in self._programs:
                 module = self.cupy.cuda.function.Module()
                 with self.cupy.cuda.Device(self.index):
                     binary = store.read_binary(kernel, self.device)
@@ -94,8 +95,8 @@ class CudaEngine:
                         store.keep_binary(kernel, self.device, binary)
                         module = self.cupy.cuda.function.Module()
                         module.load(binary)
-                self._programs[kernel.digest] = module
-            return self._programs[kernel.digest]
+                self._programs[code] = module
+            return self._programs[code]
 
     def scratch(self, stream: int) -> Scratch:
         """The scratch of a stream. The legacy and the per-thread default stream are streams like any other, except

@@ -45,15 +45,16 @@ class OpenclEngine:
     def load(self, kernel: Kernel) -> Any:
         """The kernels of a program by entry point, compiled once and kept on disk for the next process."""
         with self._lock:
-            if kernel.digest not in self._programs:
+            code = kernel.code
+            if code not in self._programs:
                 binary = store.read_binary(kernel, self.device)
                 program = None if binary is None else self._built(binary)
                 if program is None:
                     binary = self._compile(kernel)
                     store.keep_binary(kernel, self.device, binary)
                     program = self.cl.Program(self.context, [self.found], [binary]).build(cache_dir=False)
-                self._programs[kernel.digest] = {k.function_name: k for k in program.all_kernels()}
-            return self._programs[kernel.digest]
+                self._programs[code] = {k.function_name: k for k in program.all_kernels()}
+            return self._programs[code]
 
     def _built(self, binary: bytes) -> Any:
         try:

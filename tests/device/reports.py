@@ -2,7 +2,8 @@
 
 A row is a function that makes its calls on a `Kit` (see tests.device.trying). Each call runs with a sample of the valid
 configs: 24 per kind of kernel on a GPU. On a CPU, where a kernel compiles for a second, a row gets 20 in all, shared
-out over its kinds (operator x dtype x layout) with 4 at least for each; sizes and values of one kind share configs.
+out over its kinds (operator x dtype x layout) with 2 at least for each; sizes and values of one kind share configs, and
+after the first few every other config has the code of another on another grid.
 Where a row names a choice (a block size, a way to combine), every valid one of those gets its part. Inputs above
 `Kit.room` shrink. Softmax is exp(x - logsumexp(x)), and exp(x - max(x)) over its sum.
 

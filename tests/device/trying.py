@@ -22,7 +22,7 @@ import numpy as np
 
 import redtune
 from redtune import store
-from redtune.config import KNOBS, Config, Value, is_read, team_of
+from redtune.config import KNOBS, Config, Value, choices, is_read, team_of
 from redtune.defaults import default_config
 from redtune.dtypes import DTYPES
 from redtune.errors import RedtuneError, UsageError
@@ -37,6 +37,7 @@ from redtune.types import Device, Kernel, Problem, as_json
 SEED = 7
 COMPILE_LIMIT_S = 60.0
 DRAWN = 120  # configs to choose from at a time
+FIRST = 3  # configs that have kernels of their own in any case
 SMALL_BYTES = 1 << 20  # beyond it a call is made once with each config, else twice: the second one is a known call
 RUN_LIMIT_S = 0.12  # configs that would take longer for one call are passed over
 
@@ -78,9 +79,10 @@ class Compilers:
 
     def compile(self, kernel: Kernel) -> Future[str]:
         """Why the compiler crashed, or nothing."""
-        if kernel.digest not in self.known:
-            self.known[kernel.digest] = self.pool.submit(self._compile, kernel)
-        return self.known[kernel.digest]
+        code = kernel.code
+        if code not in self.known:
+            self.known[code] = self.pool.submit(self._compile, kernel)
+        return self.known[code]
 
     def _compile(self, kernel: Kernel) -> str:
         worker = self.idle.get()
@@ -104,10 +106,13 @@ class Compilers:
 class Sample:
     """Configs of one kind of kernel, drawn at random and put in an order in which new choices come first: each the one
     that shows most that is new for its cost. `compiled` holds configs whose kernels are there already: those that are
-    legal here come before all others."""
+    legal here come before all others. Where kernels are dear, every other config after the first few is one with the
+    code of the one before it on another grid."""
 
-    def __init__(self, space: Space, seed: str, cost: Callable[[Config], float], compiled: list[Config]) -> None:
-        self.space, self.cost, self.rng = space, cost, random.Random(seed)
+    def __init__(
+        self, space: Space, seed: str, cost: Callable[[Config], float], compiled: list[Config], is_dear: bool
+    ) -> None:
+        self.space, self.cost, self.rng, self.is_dear = space, cost, random.Random(seed), is_dear
         self.compiled, self.given = compiled, 0
         self.chosen: list[Config] = []
         self.pool: dict[Config, tuple[frozenset[Any], float]] = {}  # what a config shows, and its cost
@@ -134,14 +139,30 @@ class Sample:
             config = self.space.draw(self.rng)
             if config is not None and config not in self.chosen and config not in self.pool:
                 self.pool[config] = features(config), self.cost(config)
-        if not self.pool:
+        best = self._sibling() if self.is_dear and len(self.chosen) >= FIRST and len(self.chosen) % 2 else None
+        if best is None and not self.pool:
             return False
-        best = max(self.pool, key=lambda c: (1 + len(self.pool[c][0] - self.seen)) / self.pool[c][1])
-        self.seen |= self.pool.pop(best)[0]
+        best = best or max(self.pool, key=lambda c: (1 + len(self.pool[c][0] - self.seen)) / self.pool[c][1])
+        self.pool.pop(best, None)
+        self.seen |= features(best)
         self.chosen.append(best)
         self.compiled.append(best)
         self.given = len(self.compiled)
         return True
+
+    def _sibling(self) -> Config | None:
+        """The last config on another grid, preferably of a size that none had yet; its code is the same."""
+        found = [config for config in siblings(self.chosen[-1]) if config not in self.chosen]
+        found = [config for config in found if self.space.allows(config)]
+        return max(found, key=lambda config: len(features(config) - self.seen), default=None)
+
+
+def siblings(config: Config) -> Iterator[Config]:
+    """The configs that have a kernel's code in common with another: what differs is said at its launch."""
+    is_split = config.split > 1
+    for name in ("blocks_per_cu", *("split",) * is_split):
+        others = (value for value in choices(name) if not (name == "split" and value == 1))
+        yield from (dataclasses.replace(config, **{name: value}) for value in others if is_read(name, config))
 
 
 def features(config: Config) -> frozenset[Any]:
@@ -249,10 +270,14 @@ class Kit:
     def _sample(self, problem: Problem, fixed: Fixed) -> Sample:
         key = (kind_of(problem), *sorted(fixed.items()))
         if key not in self.samples:
-            space = make_space(problem, self.dialect, self.device, fixed)
-            cost = {"cost": lambda config: compile_cost(problem, config, self.device)}
             text = dataclasses.replace(key[0][0], determinism="any"), key[0][1]
-            self.samples[key] = Sample(space, f"{SEED} {key}", **cost, compiled=self.compiled[text])
+            self.samples[key] = Sample(
+                make_space(problem, self.dialect, self.device, fixed),
+                f"{SEED} {key}",
+                cost=lambda config: compile_cost(problem, config, self.device),
+                compiled=self.compiled[text],
+                is_dear=not self.is_gpu,
+            )
         return self.samples[key]
 
     def _is_fit(self, problem: Problem, config: Config) -> bool:
@@ -299,7 +324,7 @@ class Kit:
         def start() -> None:
             config = next(configs, None)
             if config is not None:
-                kernels = {k.digest: k for k in (self.kernel(p, config) for _, p in members)}
+                kernels = {k.code: k for k in (self.kernel(p, config) for _, p in members)}
                 ahead.append((config, [self.compilers.compile(kernel) for kernel in kernels.values()]))
 
         for _ in range(count):
