@@ -184,8 +184,8 @@ def near(folder: Path, problem: Problem) -> list[Best]:
 
 
 def otherwise(folder: Path, problem: Problem) -> Iterator[Best]:
-    """The rows for what is like the problem, of sizes near its own; then those for other sizes, the nearest first. Where
-    there are several results, how many share a block follows from the sizes, so that far ones stand for nothing."""
+    """The rows for what is like the problem, of sizes near its own; then those for other sizes, the nearest first. Of
+    several results, how many share a block follows from the sizes, so that far ones stand for nothing."""
     if not folder.is_dir():
         return
     yield from (best for best in _alike(folder, problem) if apart(best.problem, problem) <= NEAR)
