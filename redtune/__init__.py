@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redtune.api_bench import bench
     from redtune.api_compare import compare
     from redtune.api_judge import probe, verify
+    from redtune.api_report import report
     from redtune.api_roofline import roofline
     from redtune.config import Config
     from redtune.errors import BackendMissing, CompileError, RedtuneError, UsageError
@@ -31,6 +32,7 @@ _HOMES = {
     "redtune.api_bench": ("bench",),
     "redtune.api_compare": ("compare",),
     "redtune.api_judge": ("probe", "verify"),
+    "redtune.api_report": ("report",),
     "redtune.api_roofline": ("roofline",),
     "redtune.config": ("Config",),
     "redtune.errors": ("BackendMissing", "CompileError", "RedtuneError", "UsageError"),
@@ -60,6 +62,7 @@ __all__ = [
     "probe",
     "reduce",
     "reduce_file",
+    "report",
     "roofline",
     "search",
     "search_many",

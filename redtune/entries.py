@@ -26,11 +26,11 @@ LABELS = ("run-to-run", "varies")
 
 def check_best(best: Best) -> None:
     """Raises UsageError naming the first value that no search can have written."""
-    for where, text in _texts(as_json(best), "Best"):
+    for where, text in texts_in(as_json(best), "Best"):
         most = MAX_DEFINITION if where == "Best.problem.custom" else MAX_WORD
         _check(text.isprintable() and len(text) <= most, where, text)
     check_problem(best.problem)
-    _check_device(best.device)
+    check_device(best.device)
     for reason in own_refusals(best.config):
         raise UsageError(f"Best.config: {reason}")
     for name in ("median_us", "gbps"):
@@ -74,7 +74,8 @@ def check_problem(problem: Problem) -> None:
     raise UsageError(f"Problem.accumulate cannot be {problem.accumulate!r}")
 
 
-def _check_device(device: Device) -> None:
+def check_device(device: Device) -> None:
+    """Raises UsageError for a device that none can be."""
     _check(device.backend in BACKENDS, "Device.backend", device.backend)
     _check(device.kind in ("gpu", "cpu"), "Device.kind", device.kind)
     _check(bool(device.arch), "Device.arch", device.arch)
@@ -98,14 +99,14 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _texts(data: Any, where: str) -> Iterator[tuple[str, str]]:
+def texts_in(data: Any, where: str) -> Iterator[tuple[str, str]]:
     """Every text in plain data with its place, the names of mappings included."""
     if isinstance(data, str):
         yield where, data
     elif isinstance(data, list):
         for item in data:
-            yield from _texts(item, where)
+            yield from texts_in(item, where)
     elif isinstance(data, dict):
         for name, value in data.items():
             yield f"a name in {where}", name
-            yield from _texts(value, f"{where}.{name}")
+            yield from texts_in(value, f"{where}.{name}")

@@ -1,6 +1,6 @@
 """Where a search's next config comes from: Optuna's ask and tell over a study that outlives the process.
 
-Beside `redtune.journal`, the only file that imports Optuna.
+Beside `redtune.journal` and `redtune.studies`, the only file that imports Optuna.
 
 What a config met in earlier calls is known, and it is not measured again, with one exception: a config that crashed
 once is tried once more, as it may have been killed from outside or have been short of memory. One that crashed twice is
@@ -322,12 +322,18 @@ class Proposals:
 
 
 def _measured(trial: optuna.trial.FrozenTrial) -> Trial | None:
+    """What a finished trial says that became of its config on the device, if anything."""
+    done = told_in(trial)
+    return None if done is None or done.verdict == Verdict.REFUSED else done
+
+
+def told_in(trial: optuna.trial.FrozenTrial) -> Trial | None:
     """What a finished trial says that became of its config, or None where it says nothing that can be believed."""
     try:
         done = from_json(Trial, json.loads(trial.user_attrs["trial"]))
     except (KeyError, ValueError, TypeError, RecursionError):
         return None
-    if done.verdict == Verdict.REFUSED or (done.verdict == Verdict.OK) != (done.micros is not None):
+    if (done.verdict == Verdict.OK) != (done.micros is not None):
         return None
     figures = (done.micros, done.spread_us, done.error)
     is_sound = all(value is None or 0 <= value < math.inf for value in figures) and done.micros != 0

@@ -23,7 +23,8 @@ from redtune.types import Device, Kernel, Problem
 WIDTH = 110  # of a list of parameters
 EXPORT = "export"  # the folder of what is written around kernels
 CEILING = "ceiling"  # the folder of kernels that reduce nothing
-ASIDE = (EXPORT, CEILING)  # what no reduction is made of
+REPORT = "report"  # the folder of pages, whose names are escaped as HTML wants it
+ASIDE = (EXPORT, CEILING, REPORT)  # what no reduction is made of
 
 
 @functools.cache
@@ -61,7 +62,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=lambda name: name is not None and name.startswith(f"{REPORT}/"),
     )
     environment.filters["wrapped"] = wrapped
     environment.filters["in_lines"] = in_lines
@@ -84,6 +85,11 @@ def templates_digest() -> str:
 def render_file(template: str, blank_lines: int = 1, **names: Any) -> str:
     """A file of an export: the template `export/<template>.jinja` with these names; so many blank lines at most."""
     return _tidied(_environment().get_template(f"{EXPORT}/{template}.jinja").render(**names), blank_lines)
+
+
+def render_page(template: str, **names: Any) -> str:
+    """A page of HTML: the template `report/<template>.jinja` with these names, every one of them escaped."""
+    return _environment().get_template(f"{REPORT}/{template}.jinja").render(**names)
 
 
 def render_ceiling(template: str, problem: Problem, config: Config, plan: Text, **names: Any) -> str:

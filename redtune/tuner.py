@@ -24,6 +24,7 @@ from redtune.plan import read_bytes
 from redtune.process import WorkerDied, WorkerTimedOut
 from redtune.proposals import Proposals
 from redtune.render import render, templates_digest
+from redtune.reporting.searched import Searched, keep
 from redtune.space import Space, make_space
 from redtune.types import Best, Device, Problem, Timing, Trial, Verdict
 
@@ -73,8 +74,8 @@ class Search:
         self.lab = lab or Lab(device, problem, seed=seed, is_cold=is_cold)
         self.space: Space = make_space(problem, self.lab.dialect, device, dict(fixed or {}), compared)
         self.seeds = tuple(seeds)
-        name = self.study_name(study, dict(fixed or {}))
-        self.proposals = Proposals(self.space, name, sampler, seed, storage)
+        self.name, self.study = study or "", self.study_name(study, dict(fixed or {}))
+        self.proposals = Proposals(self.space, self.study, sampler, seed, storage)
         self.default = default_config(problem, self.lab.dialect, device)
         self.found = store.lookup(problem, self.lab.dialect, device, self.temperature)
         self.data_bytes = read_bytes(problem)
@@ -103,6 +104,7 @@ class Search:
         try:
             self.progress(Progress("measuring the read ceiling"))
             self.ceiling = self.lab.ceiling(self.data_bytes)
+            keep(self._searched())
             measuring = time.monotonic()
             self._measure_all()
             self.report.measuring_seconds = time.monotonic() - measuring
@@ -111,6 +113,8 @@ class Search:
             self.lab.close()
             self.proposals.close()
             self.report.seconds = time.monotonic() - self.began
+            if self.ceiling is not None:
+                keep(self._searched())
         return self.report
 
     def _measure_all(self) -> None:
@@ -333,6 +337,34 @@ class Search:
             templates=templates_digest(),
             format=store.format_number(),
             repeated=finals.repeats[winner],
+        )
+
+    def _searched(self) -> Searched:
+        """The search as it stands, for its report."""
+        best = self.report.best
+        ceiling_us = self.ceiling.median_us if self.ceiling else None
+        if best is not None and best.ceiling_gbps:
+            ceiling_us = self.data_bytes / best.ceiling_gbps * 1e-3  # as it stood in the final rounds
+        return Searched(
+            format=store.format_number(),
+            study=self.study,
+            name=self.name,
+            problem=self.problem,
+            device=self.device,
+            temperature=self.temperature,
+            sampler=self.proposals.sampler,
+            seed=self.seed,
+            budget=self.budget,
+            data_bytes=self.data_bytes,
+            ceiling_us=ceiling_us if ceiling_us and is_time(ceiling_us) else None,
+            when=_now(),
+            fixed={name: str(value) for name, value in self.space.fixed.items()},
+            finalists=tuple(self.report.finalists),
+            best=best,
+            verdict=self.report.verdict,
+            stopped=self.report.stopped,
+            started_from=self.report.started_from,
+            seconds=self.report.seconds,
         )
 
     def _no_winner(self) -> str:

@@ -19,7 +19,7 @@ from redtune.backends import BACKENDS
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, choices
 from redtune.operators import OPERATORS
-from redtune.render import CEILING, EXPORT
+from redtune.render import CEILING, EXPORT, REPORT
 from redtune.text import Choice, Constant, Field, Named, Operand, Text
 from tests.text.kernels import ARCHS, config, many_cases, problem, rendered, strategies, target
 from tests.text.reading import BARRIER, WHOLE_BLOCK, complaints, conditions_at_barriers, functions
@@ -45,6 +45,8 @@ def test_tables_are_keyed_by_name() -> None:
     assert all(name == entry.name for table in (OPERATORS, COMBINES) for name, entry in table.items())
 
 
+# What is no kernel, and the package that writes it.
+AROUND = {EXPORT: "exporting", REPORT: "reporting"}
 ARITHMETIC = (ROOT / "redtune" / "arithmetic.py").read_text(encoding="utf-8")
 
 
@@ -58,13 +60,18 @@ def test_no_template_is_an_orphan() -> None:
     named |= {f"{CEILING}/{name}.jinja" for name in stems(TEMPLATES / CEILING, "*") if f'"{name}"' in ARITHMETIC}
     named |= {f"walk/{name}.jinja" for name in re.findall(r'"(\w+)"', *re.findall(r'"walk/" ~ \((.*?)\)', texts))}
     there = {path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.jinja")}
-    written = {f"{EXPORT}/{name}.jinja" for name in stems(TEMPLATES / EXPORT, "*") if is_written(name)}
+    written = {
+        f"{folder}/{name}.jinja"
+        for folder, package in AROUND.items()
+        for name in stems(TEMPLATES / folder, "*")
+        if is_written(name, package)
+    }
     assert there <= named | written
 
 
-def is_written(name: str) -> bool:
-    """Whether a module of redtune/exporting has the name as a string, or makes it from one."""
-    for path in (ROOT / "redtune" / "exporting").glob("*.py"):
+def is_written(name: str, package: str) -> bool:
+    """Whether a module of the package has the name as a string, or makes it from one."""
+    for path in (ROOT / "redtune" / package).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             texts = [str(part.value) if isinstance(part, ast.Constant) else None for part in parts]
@@ -94,7 +101,7 @@ def imported_by(path: Path) -> set[str]:
     ("package", "doors"),
     [
         ("jinja2", ("render.py",)),
-        ("optuna", ("proposals.py", "journal.py")),
+        ("optuna", ("proposals.py", "journal.py", "studies.py")),
         # The devices are one door, arrays that live on them are another.
         ("cupy", ("backends/", "arrays/")),
         ("pyopencl", ("backends/", "arrays/")),
@@ -202,7 +209,7 @@ MANUAL = (TEMPLATES / "README.md").read_text(encoding="utf-8")
 TEXTS = {
     path.relative_to(TEMPLATES).as_posix(): path.read_text(encoding="utf-8")
     for path in TEMPLATES.rglob("*.jinja")
-    if path.parent.name != EXPORT
+    if path.parent.name not in AROUND
 }
 
 
@@ -224,11 +231,12 @@ def test_the_manual_names_everything_a_template_reads(record: str) -> None:
     assert listed - read == set(), "the manual names what no template reads"
 
 
-def test_a_template_of_an_export_begins_with_what_it_writes() -> None:
+def test_a_template_of_no_kernel_begins_with_what_it_writes() -> None:
     """The manual is of kernels; what is written around them says itself what it is."""
-    for path in (TEMPLATES / EXPORT).glob("*.jinja"):
-        assert re.match(r"\{# [A-Z].*?\. #\}\n", path.read_text(encoding="utf-8"), re.DOTALL), path.name
-    assert f"`{EXPORT}/`" in MANUAL
+    for folder in AROUND:
+        for path in (TEMPLATES / folder).glob("*.jinja"):
+            assert re.match(r"\{# [A-Z].*?\. #\}\n", path.read_text(encoding="utf-8"), re.DOTALL), path.name
+        assert f"`{folder}/`" in MANUAL
 
 
 def test_the_manual_names_every_macro() -> None:

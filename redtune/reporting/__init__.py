@@ -1,0 +1,1 @@
+"""What a search leaves behind, as one page that needs nothing but a browser."""
