@@ -21,6 +21,7 @@ from redtune.load import TOGETHER, kept_busy
 from redtune.operators import Operator, field_type
 from redtune.plan import is_split
 from redtune.types import Device, Kernel, Launch, Problem, Resources
+from redtune.without_cupy import driver_fault
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,6 +174,8 @@ class Backend:
     dialect = DIALECT
 
     def devices(self) -> list[Device]:
+        if fault := driver_fault():
+            raise BackendMissing(f"the cuda backend found no NVIDIA GPU or driver ({fault})")
         cupy = import_cupy()
         try:
             count = cupy.cuda.runtime.getDeviceCount()

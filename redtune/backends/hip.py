@@ -18,9 +18,11 @@ from redtune.lanes import Move, moves_of
 from redtune.libraries import cupy_rival
 from redtune.operators import Operator
 from redtune.types import Device, Kernel, Problem
+from redtune.without_cupy import is_built_for_cuda
 
 CDNA_WAVE = 64
 RDNA_WAVES = (32, 64)
+NOT_FOR_ROCM = "the hip backend needs CuPy for ROCm, and the CuPy installed here is built for CUDA"
 
 
 def _is_cdna(arch: str) -> bool:
@@ -107,6 +109,8 @@ class Backend(cuda.Backend):
     dialect = DIALECT
 
     def devices(self) -> list[Device]:
+        if is_built_for_cuda():
+            raise BackendMissing(NOT_FOR_ROCM)
         try:
             import cupy
         except ImportError as error:
@@ -114,7 +118,7 @@ class Backend(cuda.Backend):
                 f"the hip backend needs CuPy for ROCm: pip install 'redtune[rocm7]' ({error})"
             ) from error
         if not cupy.cuda.runtime.is_hip:
-            raise BackendMissing("the hip backend needs CuPy for ROCm, and the CuPy installed here is built for CUDA")
+            raise BackendMissing(NOT_FOR_ROCM)
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
