@@ -193,7 +193,7 @@ def drawn(table: Table, trials: int, seed: int) -> list[float]:
     return [least / table.best - 1 for least in itertools.accumulate(took, min)]
 
 
-def at(rows: list[list[float]], k: int) -> tuple[float, float]:
+def off_after(rows: list[list[float]], k: int) -> tuple[float, float]:
     """The median and the ninth tenth of how far replays are from the best after k trials."""
     off = sorted(row[min(k, len(row)) - 1] for row in rows)
     return statistics.median(off), off[int(0.9 * (len(off) - 1))]
@@ -205,25 +205,26 @@ def told(table: Table, replays: int, trials: int) -> str:
     chance = [drawn(table, trials, seed) for seed in range(replays)]
     p = table.problem
     close = sum(us <= (1 + MOST_OFF[0]) * table.best for us in table.times.values())
+    most, each_most = (f"{share:.0%}" for share in MOST_OFF)
     lines = [
         f"## {p.op} of {p.n} {p.dtype}",
         "",
-        f"{len(table.times)} configs from {table.best:.2f} to {max(table.times.values()):.2f} us; {close} of them are within "
-        f"{MOST_OFF[0]:.0%} of the best.",
+        f"{len(table.times)} configs from {table.best:.2f} to {max(table.times.values()):.2f} us; "
+        f"{close} of them are within {most} of the best.",
         "",
         "| trials | search, median | search, nine of ten | random, median | random, nine of ten |",
         "|---|---|---|---|---|",
     ]
     for k in [k for k in SHOWN if k <= trials]:
-        cells = [f"{100 * off:.1f} %" for off in (*at(searches, k), *at(chance, k))]
+        cells = [f"{100 * off:.1f} %" for off in (*off_after(searches, k), *off_after(chance, k))]
         lines.append(f"| {k} | {' | '.join(cells)} |")
-    median, tenth = at(searches, trials)
-    behind = [k for k in range(1, trials + 1) if at(searches, k)[0] > at(chance, k)[0]]
+    median, tenth = off_after(searches, trials)
+    behind = [k for k in range(1, trials + 1) if off_after(searches, k)[0] > off_after(chance, k)[0]]
     lines += [
         "",
-        f"Within {MOST_OFF[0]:.0%} in the median after {trials} trials: {'yes' if median <= MOST_OFF[0] else 'no'}; within "
-        f"{MOST_OFF[1]:.0%} in nine of ten: {'yes' if tenth <= MOST_OFF[1] else 'no'}; behind random in the median after "
-        f"{', '.join(map(str, behind)) or 'no number of'} trials.",
+        f"Within {most} in the median after {trials} trials: {'yes' if median <= MOST_OFF[0] else 'no'}; "
+        f"within {each_most} in nine of ten: {'yes' if tenth <= MOST_OFF[1] else 'no'}; "
+        f"behind random in the median after {', '.join(map(str, behind)) or 'no number of'} trials.",
     ]
     return "\n".join(lines)
 
@@ -250,14 +251,15 @@ def replay(options: argparse.Namespace) -> int:
             sections.append(told(table, options.replays, options.trials))
             print(sections[-1], flush=True)
     device = tables[0].device
+    part_of_space = ", ".join(f"{name} {list(values)}" for name, values in PART.items())
     head = [
         f"# How soon a search finds the best, on {device.name}",
         "",
         f"Tables measured at commit {tables[0].commit} on {device.name} ({device.arch}), driver {device.driver}, "
-        f"{device.toolchain}, cold, by `python results/search_quality.py measure`; {options.replays} replays of {options.trials} "
-        "trials each, seeds from 0, sampler tpe, nothing shipped or stored, by `python results/search_quality.py replay`. The part of the "
-        f"space: {', '.join(f'{name} {list(values)}' for name, values in PART.items())}. Random draws none twice and begins with none that is known to be good; a "
-        "search begins with the default and what `redtune.defaults` names.",
+        f"{device.toolchain}, cold, by `python results/search_quality.py measure`; {options.replays} replays of "
+        f"{options.trials} trials each, seeds from 0, sampler tpe, nothing shipped or stored, by `python "
+        f"results/search_quality.py replay`. The part of the space: {part_of_space}. Random draws none twice; a search "
+        "begins with the default and what `redtune.defaults` names.",
         "",
     ]
     Path(f"{options.out}.md").write_text("\n".join([*head, "\n\n".join(sections), ""]))
