@@ -17,6 +17,7 @@ from redtune.verbs.bench import bench
 from redtune.verbs.compare import compare
 from redtune.verbs.devices import devices
 from redtune.verbs.export import export
+from redtune.verbs.ladder import ladder
 from redtune.verbs.probe import probe
 from redtune.verbs.report import report
 from redtune.verbs.roofline import roofline
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (devices, search, show, run, bench, probe, compare, roofline, report, export, verify):
+for verb in (devices, search, show, run, bench, probe, compare, ladder, roofline, report, export, verify):
     app.command()(verb)
 app.command(hidden=True)(worker)
 

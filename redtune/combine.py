@@ -23,11 +23,12 @@ Refusals = Callable[["Config", Problem, Operator, Device], Iterator[str]]
 class Combine:
     """One way for blocks to meet.
 
-    `before` and `after` name further entry points, each one block, launched around the main kernel; `partials` says
-    whether every block leaves its state in scratch, `counter` whether blocks count themselves in a zeroed cell,
-    `in_turn` whether blocks merge into the result one after the other, `has_cells` whether each leaves its state in
-    marked cells in place of a counter, zero before and after, and `extra` how many blocks are started beside those
-    that share the result, where several do.
+    `refusals` says when it cannot be, `losses` when a result would lose too many digits. `before` and `after` name
+    further entry points, each one block, launched around the main kernel; `partials` says whether every block leaves
+    its state in scratch, `counter` whether blocks count themselves in a zeroed cell, `in_turn` whether blocks merge
+    into the result one after the other, `has_cells` whether each leaves its state in marked cells in place of a
+    counter, zero before and after, and `extra` how many blocks are started beside those that share the result, where
+    several do.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Combine:
     in_turn: bool = False
     has_cells: bool = False
     extra: int = 0
+    losses: Refusals = lambda config, problem, op, device: iter(())
 
 
 def _always(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
@@ -74,7 +76,10 @@ def _atomic(config: Config, problem: Problem, op: Operator, device: Device) -> I
             f"combine atomic merges {problem.accumulate} in the order blocks finish, and roundings, signs of zero and "
             "NaNs depend on it: run-to-run is out of its reach"
         )
-    elif keeps_losses(op, problem.accumulate):
+
+
+def _atomic_losses(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if keeps_losses(op, problem.accumulate) and problem.determinism == "any" and not problem.is_compensated:
         most = MAX_FLOAT_ATOMICS[problem.accumulate]
         blocks = _blocks_per_result(config, problem, device)
         if blocks > most:
@@ -120,6 +125,7 @@ COMBINES = {
             _atomic,
             before="reset",
             in_turn=True,
+            losses=_atomic_losses,
         ),
         Combine(
             "last_block",

@@ -301,6 +301,11 @@ class Lab:
             "repeat", REPEAT_LIMIT_S, "repeated", lambda said: from_json(Repeated, said["repeated"]), **job
         )
 
+    def errors(self, compiled: Sequence[Compiled]) -> list[float]:
+        """The relative error of each kernel of one problem on numbers of one sign, at full size."""
+        job = {"kernels": [one.as_job() for one in compiled], "seed": self.seed}
+        return self._opened().read("errors", INPUTS_LIMIT_S, "errors", _numbers_in, **job)
+
     def ceiling(self, data_bytes: int) -> Timing:
         """The shortest time in which a kernel that only reads gets through `data_bytes` on this device."""
         kernels = list(reading_kernels(self.device, self.dialect, data_bytes))
@@ -402,6 +407,10 @@ class Lab:
         # A disk that reads 20 MB/s is the slowest that still counts as working.
         limit_s = FINALS_LIMIT_S + Path(path).stat().st_size / 20e6
         return self._opened().ask("reduce", limit_s, "value", path=path, **compiled.as_job())["value"]
+
+
+def _numbers_in(said: dict[str, Any]) -> list[float]:
+    return [float(number) for number in said["errors"]]
 
 
 def _timings_in(said: dict[str, Any]) -> list[Timing]:

@@ -45,6 +45,12 @@ def refusals(config: Config, problem: Problem, dialect: Dialect, device: Device)
     return list(_own_refusals(config)) or list(_refusals(config, problem, dialect, device))
 
 
+def hindrances(config: Config, problem: Problem, dialect: Dialect, device: Device) -> list[str]:
+    """The reasons for which the config cannot run. Those are left out that only keep digits: its result is right within
+    the bound that its own tree has, and further off than a search would put up with."""
+    return list(_own_refusals(config)) or list(_hindrances(config, problem, dialect, device))
+
+
 def is_legal(config: Config, problem: Problem, dialect: Dialect, device: Device) -> bool:
     """Whether nothing is against the config; it stops at the first reason, where `refusals` gives all."""
     return not _own_refusals(config) and next(_refusals(config, problem, dialect, device), None) is None
@@ -57,6 +63,20 @@ def _own_refusals(config: Config) -> tuple[str, ...]:
 
 
 def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device) -> Iterator[str]:
+    yield from _hindrances(config, problem, dialect, device)
+    yield from _losses(config, problem, device)
+
+
+def _losses(config: Config, problem: Problem, device: Device) -> Iterator[str]:
+    op = operator_of(problem)
+    chain = -(-held_at_once(problem, config) // config.accumulators)
+    rounds = keeps_losses(op, problem.accumulate) and not folds_in_ints(problem)
+    if chain > MAX_CHAIN and rounds and not problem.is_compensated:
+        yield f"{chain} float additions in a row lose too much; at most {MAX_CHAIN}, so use more accumulators"
+    yield from COMBINES[config.combine].losses(config, problem, op, device)
+
+
+def _hindrances(config: Config, problem: Problem, dialect: Dialect, device: Device) -> Iterator[str]:
     op, dtype = operator_of(problem), dtype_named(problem.dtype)
     if config.block > device.max_block:
         yield f"block {config.block} is more than the {device.max_block} threads {device.name} allows"
@@ -68,11 +88,6 @@ def _refusals(config: Config, problem: Problem, dialect: Dialect, device: Device
         return
     if dtype.parts > 1 and config.vector == 1 and config.hint != default_of("hint"):
         yield f"hint {config.hint} needs loads of more than one {dtype.name}, which may lie at any multiple of a part"
-    held = held_at_once(problem, config)
-    chain = -(-held // config.accumulators)
-    rounds = keeps_losses(op, problem.accumulate) and not folds_in_ints(problem)
-    if chain > MAX_CHAIN and rounds and not problem.is_compensated:
-        yield f"{chain} float additions in a row lose too much; at most {MAX_CHAIN}, so use more accumulators"
     idle = idle_accumulators(problem, config, dialect)
     if idle is not None and config.accumulators != idle:
         yield f"accumulators {config.accumulators} has no effect where words are folded; leave it at {idle}"

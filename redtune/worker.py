@@ -197,6 +197,14 @@ class Station:
         )
         return {"repeated": as_json(seen)}
 
+    def errors(self, job: dict[str, Any]) -> dict[str, Any]:
+        """How far kernels of one problem are from the right result of an input of full size."""
+        from redtune.exactness import relative_errors
+
+        opened = self.opened
+        place = opened.session, opened.device, opened.backend.dialect
+        return {"errors": relative_errors(*place, [self._load(item) for item in job["kernels"]], job["seed"])}
+
     def _contest(self, problem: Problem, seed: int) -> Any:
         """An input on which order shows, kept for the next kernel of the problem."""
         from redtune.data import contested_dataset

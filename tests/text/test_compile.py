@@ -9,6 +9,8 @@ import pytest
 
 from redtune.amdgpu import compile_code_object
 from redtune.backends import backend_named
+from redtune.render import render
+from redtune.rungs import config_of, rungs
 from redtune.types import Kernel
 from tests.need import need
 from tests.text.kernels import LAYOUTS, Target, config, problem, random_cases, rendered, target
@@ -74,6 +76,25 @@ def test_no_kernel_names_what_it_does_not_use() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(check, kernels))
+
+
+def ladder_of(on: Target) -> list[Kernel]:
+    """The rungs, which no search has to take."""
+    p = problem()
+    found = [config_of(rung, 256, p, on.dialect) for rung in rungs()]
+    return [render(p, c, on.dialect, on.device) for c in found]
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100"])
+def test_every_rung_of_the_ladder_compiles_for_amd(arch: str) -> None:
+    need("clang")
+    on = target("hip", arch)
+    all_compile(on, ladder_of(on))
+
+
+def test_every_rung_of_the_ladder_compiles_for_nvidia() -> None:
+    need("nvrtc")
+    all_compile(target("cuda"), ladder_of(target("cuda")))
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100"])
