@@ -47,8 +47,7 @@ class Roof:
 class Stand:
     """Where an operator and dtype stands. `operations` and `bytes` are of an element, `intensity` their quotient,
     `ceiling_gops` the rate of its own mix of operations, `attainable_gbps` the most that can be read while computing.
-    `best` is the stored winner for the largest size, `whose` says where it comes from, `fraction` what it reaches of
-    the attainable."""
+    `best` is the stored winner for the largest size, and `whose` says where it comes from."""
 
     problem: Problem
     operations: int
@@ -62,8 +61,15 @@ class Stand:
 
     @property
     def fraction(self) -> float | None:
-        """What the winner reaches of the attainable."""
-        return self.best.gbps / self.attainable_gbps if self.best and self.attainable_gbps else None
+        """What the winner reaches of what it could attain when it was measured: a read ceiling of its own rounds takes
+        the place of today's, so that what else the machine had to do meets both."""
+        if self.best is None or self.attainable_gbps is None or self.ceiling_gops is None:
+            return None
+        own = self.best.ceiling_gbps
+        if own is None:
+            return self.best.gbps / self.attainable_gbps
+        computing = self.ceiling_gops / self.intensity if self.intensity else float("inf")
+        return self.best.gbps / min(own, computing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ LEGEND = (
     "ceilings in 10^9 operations a second; a ridge is where one meets the read ceiling, in operations a byte. "
     "op/el: operations of an element as the operator's entry has them; op/B: of a byte; ceiling: of this mix of "
     "operations; attainable: the slower of reading and computing; winner: the stored config for the largest size, with "
-    "what was measured when it was found."
+    "what was measured when it was found; of it: of the attainable, with the read ceiling of those same rounds."
 )
 
 

@@ -16,7 +16,8 @@ COLOURS = dict(zip(DTYPES, ("#2463c9", "#c2410c", "#15803d", "#7e22ce"), strict=
 LINES = dict(zip(STEPS, ("-", "--", "-.", ":"), strict=True))
 WIDTH = 11.0
 APART = 0.032  # of two labels at the right edge, in parts of the axis
-NAMED = 56  # letters of the names at one intensity; the bars name all
+NAMED = 50  # letters of the names at one intensity; the bars name all
+INSIDE = 0.6  # a bar as long as this has room for its words
 ROOM = 60  # how far below the read ceiling the names begin
 
 
@@ -87,7 +88,7 @@ def _roofs(axes: Any, found: Roofline, rows: Sequence[Stand]) -> None:
     axes.set_xlabel("operations a byte", fontsize=8)
     axes.set_ylabel("10^9 operations a second", fontsize=8)
     axes.tick_params(labelsize=7)
-    axes.set_title("ceilings, and the winners as points", fontsize=9, loc="left")
+    axes.set_title("ceilings, and winners as they were measured", fontsize=9, loc="left")
 
 
 def _label_roofs(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
@@ -133,13 +134,14 @@ def _reached(axes: Any, rows: Sequence[Stand]) -> None:
     """What every winner reaches of the attainable."""
     names = [f"{stand.problem.op} {SHORT.get(stand.problem.dtype, stand.problem.dtype)}" for stand in rows]
     for k, stand in enumerate(rows):
-        words = f"{stand.attainable_gbps:.4g} GB/s, {stand.bound}"
+        words = f"{stand.attainable_gbps:.4g} GB/s attainable, {stand.bound}"
         if stand.fraction is None:
-            axes.text(0.01, k, f"no winner of {words}", va="center", fontsize=6.5, color=QUIET)
+            axes.text(0.01, k, f"no winner; {words}", va="center", fontsize=6.5, color=QUIET)
             continue
         axes.barh(k, stand.fraction, height=0.72, color=COLOURS[computes_in(stand)], alpha=0.85)
-        inside = f"{stand.fraction:.1%} of {words}"
-        axes.text(0.01, k, inside, va="center", fontsize=6.5, color="white" if stand.fraction > 0.7 else INK)
+        is_inside = stand.fraction > INSIDE
+        at, colour = (0.01, "white") if is_inside else (stand.fraction + 0.01, INK)
+        axes.text(at, k, f"{stand.fraction:.1%}; {words}", va="center", fontsize=6.5, color=colour)
     axes.axvline(1.0, color=INK, lw=0.8)
     axes.set_yticks(range(len(rows)), names, fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)

@@ -6,6 +6,7 @@ there, and nothing here changes a study.
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -33,11 +34,12 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Importance:
     """How much each knob decides whether a config is among the best `share` of the right ones, summing up to 1; none
-    where there is a `reason` against it."""
+    where there is a `reason` against it. Of the knobs in `few` Optuna says that it saw too little."""
 
     shares: dict[str, float]
     share: float
     reason: str = ""
+    few: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,12 @@ def importance_in(study: optuna.Study) -> Importance:
         return Importance({}, BEST_SHARE, f"{len(right)} right trials are too few to tell: it takes {FEWEST}")
     share = max(BEST_SHARE, AMONG_BEST / len(right))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=share))
     except (ValueError, RuntimeError, ArithmeticError, LookupError) as error:
         return Importance({}, share, f"Optuna cannot tell: {in_a_line(error)}")
     if not found or not any(found.values()):
         return Importance({}, share, "no knob had more than one value in the right trials")
-    return Importance(dict(found), share)
+    few = {name for warning in warned for name in re.findall(r"parameter `(\w+)`", str(warning.message))}
+    return Importance(dict(found), share, few=tuple(name for name in found if name in few))

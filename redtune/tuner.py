@@ -341,10 +341,6 @@ class Search:
 
     def _searched(self) -> Searched:
         """The search as it stands, for its report."""
-        best = self.report.best
-        ceiling_us = self.ceiling.median_us if self.ceiling else None
-        if best is not None and best.ceiling_gbps:
-            ceiling_us = self.data_bytes / best.ceiling_gbps * 1e-3  # as it stood in the final rounds
         return Searched(
             format=store.format_number(),
             study=self.study,
@@ -356,11 +352,11 @@ class Search:
             seed=self.seed,
             budget=self.budget,
             data_bytes=self.data_bytes,
-            ceiling_us=ceiling_us if ceiling_us and is_time(ceiling_us) else None,
+            ceiling_us=self.ceiling.median_us if self.ceiling else None,
             when=_now(),
             fixed={name: str(value) for name, value in self.space.fixed.items()},
             finalists=tuple(self.report.finalists),
-            best=best,
+            best=self.report.best,
             verdict=self.report.verdict,
             stopped=self.report.stopped,
             started_from=self.report.started_from,

@@ -108,7 +108,9 @@ def _figures(searched: Searched, measured: int) -> Iterator[Fact]:
     if best is None:
         return
     yield Fact("winner", f"{best.gbps:.4g} GB/s", f"{best.median_us:.2f} us, spread {best.spread_us:.2f} us")
-    yield Fact("of the read ceiling", of_ceiling(best.median_us, searched.ceiling_us), "measured in the same rounds")
+    yield Fact(
+        "of the read ceiling", of_ceiling(best.median_us, searched.final_ceiling_us), "measured in the same rounds"
+    )
     if best.default_us:
         yield Fact("time over the default's", f"{best.median_us / best.default_us:.3f}", f"{best.default_us:.2f} us")
     if best.baseline_us:
@@ -124,9 +126,11 @@ def _about_importance(studied: Studied) -> str:
     found = studied.importance
     if found.reason:
         return f"No importance: {found.reason}."
+    few = f" Few trials tell of {', '.join(found.few)}." if found.few else ""
     return (
         f"By {EVALUATOR}: how much each knob decides whether a config is among the best {found.share:.0%} of the right "
         "ones. It says which choices the search has seen to matter, not which are right."
+        f"{few}"
     )
 
 
@@ -166,7 +170,7 @@ def _finalists(searched: Searched) -> Iterator[tuple[str, ...]]:
             f"{micros:.2f}",
             f"{one.timing.spread_us:.2f}",
             f"{gigabytes_per_second(searched.data_bytes, micros):.4g}",
-            of_ceiling(micros, searched.ceiling_us),
+            of_ceiling(micros, searched.final_ceiling_us),
             f"{one.ratio:.4f}",
             f"{one.low:.4f} to {one.high:.4f}",
             one.repeated.determinism,

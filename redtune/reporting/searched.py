@@ -34,7 +34,8 @@ KEY_LETTERS = 8
 @dataclass(frozen=True, slots=True)
 class Searched:
     """One search as it stands. `study` is the whole name of its study, `name` what its user called it. Times are in
-    microseconds; `finalists` and `best` are there once the search has come to its end."""
+    microseconds; `ceiling_us` was measured before the trials. `finalists` and `best` are there once the search has come
+    to its end."""
 
     format: int
     study: str
@@ -60,6 +61,13 @@ class Searched:
     def key(self) -> str:
         """A short name for the study: what a report is asked for by."""
         return hashlib.sha256(self.study.encode()).hexdigest()[:KEY_LETTERS]
+
+    @property
+    def final_ceiling_us(self) -> float | None:
+        """The read ceiling as it stood in the final rounds, or before the trials where it was not taken there."""
+        if self.best is not None and self.best.ceiling_gbps:
+            return self.data_bytes / self.best.ceiling_gbps * 1e-3
+        return self.ceiling_us
 
     @property
     def problem_key(self) -> str:

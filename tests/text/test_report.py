@@ -8,6 +8,7 @@ import math
 import random
 import re
 import shlex
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,21 @@ def test_few_trials_have_no_importance_and_the_page_says_why(tmp_path: Path) -> 
     Reader(text)
 
 
+def test_knobs_of_which_little_was_seen_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna's warning stays off the terminal, and is not lost."""
+
+    def importances(*_: Any, **__: Any) -> dict[str, float]:
+        warnings.warn("Some regimes for parameter `items` have less than 2 trials.", stacklevel=1)
+        return {"block": 0.6, "items": 0.4}
+
+    monkeypatch.setattr("redtune.studies.get_param_importances", importances)
+    one = search(trials=FEWEST + 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = redtune.report(one.key, tmp_path / "report.html").read_text()
+    assert "Few trials tell of items." in text
+
+
 def test_a_search_that_was_cut_off_has_a_page(tmp_path: Path) -> None:
     lab = FakeLab(MAX, GPU.device, of_all_kinds)
     trial = lab.trial
@@ -378,7 +394,10 @@ def test_what_is_kept_is_read_again() -> None:
     one = search()
     assert read_searched(path_of(one)) == one
     assert len(one.finalists) >= 2
-    assert one.ceiling_us == pytest.approx(19.0)
+    assert one.ceiling_us == one.final_ceiling_us == 19.0
+    assert one.best is not None
+    later = dataclasses.replace(one, best=dataclasses.replace(one.best, ceiling_gbps=one.data_bytes / 25.0 * 1e-3))
+    assert later.final_ceiling_us == pytest.approx(25.0)
 
 
 DAMAGED = {

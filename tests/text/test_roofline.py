@@ -244,6 +244,15 @@ def test_what_is_shipped_for_the_device_counts(tmp_path: Path, monkeypatch: pyte
     assert winners_on(target("cuda", name="another GPU").device) == {}
 
 
+def test_a_winner_is_held_to_the_ceiling_of_its_own_rounds() -> None:
+    tuned(op="max", n=1 << 24)
+    _, best = winners_on(GPU.device)["max", "float32"]
+    for own, least in ((500.0, 500.0), (None, 1000.0), (9000.0, 4000.0)):  # computing allows 4000 GB/s
+        found = dataclasses.replace(best, gbps=250.0, ceiling_gbps=own)
+        stand = dataclasses.replace(stand_of(problem("max"), 1000.0, ROOFS), best=found)
+        assert stand.fraction == pytest.approx(250.0 / least)
+
+
 def test_one_dtype_for_each_operator_unless_more_are_named() -> None:
     listed = asked_problems((), ())
     assert [one.op for one in listed] == list(OPERATORS)
