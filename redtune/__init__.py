@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redtune.api_bench import bench
     from redtune.api_compare import compare
     from redtune.api_judge import probe, verify
-    from redtune.api_learn import ladder
+    from redtune.api_learn import ladder, model
     from redtune.api_report import report
     from redtune.api_roofline import roofline
     from redtune.config import Config
@@ -33,7 +33,7 @@ _HOMES = {
     "redtune.api_bench": ("bench",),
     "redtune.api_compare": ("compare",),
     "redtune.api_judge": ("probe", "verify"),
-    "redtune.api_learn": ("ladder",),
+    "redtune.api_learn": ("ladder", "model"),
     "redtune.api_report": ("report",),
     "redtune.api_roofline": ("roofline",),
     "redtune.config": ("Config",),
@@ -62,6 +62,7 @@ __all__ = [
     "devices",
     "export",
     "ladder",
+    "model",
     "probe",
     "reduce",
     "reduce_file",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redtune.dtypes import dtype_named
-from redtune.errors import UsageError
+from redtune.errors import BackendMissing, UsageError
 from redtune.operators import OPERATORS, operator_for, operator_named
 from redtune.outcome import Progress
 from redtune.problems import make_problem
@@ -16,6 +16,7 @@ from redtune.wanted import check_fits, check_seed
 
 if TYPE_CHECKING:
     from redtune.climbing import Ladder
+    from redtune.counting import Model
 
 N = 1 << 24
 BLOCK = 256
@@ -99,6 +100,52 @@ def ladder(op: str = "sum", dtype: str = "float32", n: int = N, **options: Any) 
     from redtune.climbed import ladder_frame
 
     return ladder_frame(climbed(op, dtype, n, **options))
+
+
+def counted(
+    op: str = "sum",
+    dtype: str = "float32",
+    n: int = N,
+    *,
+    block: int = BLOCK,
+    run: bool = True,
+    custom: str = "",
+    backend: str | None = None,
+    device: int = 0,
+    cold: bool = True,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Model:
+    """What `model` counted, as a record. Without `run`, or where no device is, nothing is measured."""
+    from redtune.climbing import climb
+    from redtune.counting import beside_clock, weigh
+
+    problem = make_problem(op, dtype, n, custom=custom)
+    check_block(block)
+    check_seed(seed)
+    try:
+        found = _device(backend, device, block, problem)
+    except BackendMissing as missing:
+        if backend is not None:
+            raise
+        return weigh(problem, block, absent=str(missing))
+    if not run:
+        return weigh(problem, block, found, "it was asked for counts alone")
+    measured = climb([problem], found, block, seed=seed, is_cold=cold, progress=progress)[0]
+    return beside_clock(weigh(problem, block, found), measured)
+
+
+def model(op: str = "sum", dtype: str = "float32", n: int = N, **options: Any) -> Any:
+    """What each rung of the ladder costs, counted before anything runs, as a pandas DataFrame with one row for each.
+
+    Counts are of one block: runs of the tree's steps by whole waves of 32 and of 64 lanes, the same with the turns that
+    32 banks of shared memory take, merges, barriers, words touched, threads that merge in each step. Beside them stand
+    the measured times in microseconds, unless `run` is False or there is no device. Takes the options of `redtune
+    model`: `block`, `run`, `backend`, `device`, `cold`, `seed`. Raises UsageError.
+    """
+    from redtune.weighed import model_frame
+
+    return model_frame(counted(op, dtype, n, **options))
 
 
 def explained(

@@ -18,6 +18,7 @@ from redtune.verbs.compare import compare
 from redtune.verbs.devices import devices
 from redtune.verbs.export import export
 from redtune.verbs.ladder import ladder
+from redtune.verbs.model import model
 from redtune.verbs.probe import probe
 from redtune.verbs.report import report
 from redtune.verbs.roofline import roofline
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (devices, search, show, run, bench, probe, compare, ladder, roofline, report, export, verify):
+for verb in (devices, search, show, run, bench, probe, compare, ladder, model, roofline, report, export, verify):
     app.command()(verb)
 app.command(hidden=True)(worker)
 

@@ -14,7 +14,7 @@ from redtune.climbing import FAILED, PASSED, Climbed, Ladder
 from redtune.config import KNOBS, default_of
 from redtune.errors import BackendMissing, UsageError
 from redtune.terminal import console, in_brief, of_ceiling
-from redtune.types import as_json
+from redtune.types import Device, as_json
 
 if TYPE_CHECKING:
     import pandas
@@ -188,13 +188,12 @@ def write_csv(ladders: Sequence[Ladder], path: str) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def environment(ladder: Ladder) -> str:
+def environment(device: Device, seed: int, temperature: str) -> str:
     """Where numbers are from, in a sentence."""
-    device = ladder.device
     return (
         f"Device {device.name} ({device.arch}, {device.compute_units} compute units), driver {device.driver}, "
-        f"{device.toolchain}; redtune {version('redtune')}, Python {platform.python_version()}; seed {ladder.seed}, "
-        f"{ladder.temperature} inputs."
+        f"{device.toolchain}; redtune {version('redtune')}, Python {platform.python_version()}; seed {seed}, "
+        f"{temperature} inputs."
     )
 
 
@@ -209,7 +208,7 @@ def markdown_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Iter
 def markdown(ladder: Ladder, command: str) -> Iterator[str]:
     """The ladder as a page."""
     yield f"# The ladder: {title_of(ladder)}"
-    yield from ("", f"`{command}`. {environment(ladder)}", "")
+    yield from ("", f"`{command}`. {environment(ladder.device, ladder.seed, ladder.temperature)}", "")
     yield from markdown_table(HEADS, list(in_words(ladder)))
     if ladder.ceiling is not None:
         yield from ("", f"Read ceiling, measured in the same rounds: {ladder.ceiling.median_us:.2f} us.")
@@ -223,7 +222,7 @@ def markdown_all(ladders: Sequence[Ladder], absent: Mapping[str, str], command: 
     """The ladders of many operators as a page."""
     first = ladders[0]
     yield f"# The ladder of every operator: {first.problem.n} {first.problem.dtype} on {first.device.name}"
-    yield from ("", f"`{command}`. {environment(first)} GB/s of each rung.", "")
+    yield from ("", f"`{command}`. {environment(first.device, first.seed, first.temperature)} GB/s of each rung.", "")
     heads = ["operator", *(f"{row.rung.number}" for row in first.rows), "result"]
     lines = [
         [one.problem.op, *("-" if row.gbps is None else f"{row.gbps:.1f}" for row in one.rows), outcome(one)]
