@@ -109,6 +109,7 @@ def counted(
     *,
     block: int = BLOCK,
     run: bool = True,
+    profile: bool = False,
     custom: str = "",
     backend: str | None = None,
     device: int = 0,
@@ -116,9 +117,11 @@ def counted(
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Model:
-    """What `model` counted, as a record. Without `run`, or where no device is, nothing is measured."""
+    """What `model` counted, as a record. Without `run`, or where no device is, nothing is measured. With `profile`
+    Nsight Compute counts as well; where it cannot, BackendMissing, UsageError or RedtuneError say why."""
     from redtune.climbing import climb
-    from redtune.counting import beside_clock, weigh
+    from redtune.counting import beside_clock, weigh, with_counters
+    from redtune.profiling import check_tool
 
     problem = make_problem(op, dtype, n, custom=custom)
     check_block(block)
@@ -126,13 +129,15 @@ def counted(
     try:
         found = _device(backend, device, block, problem)
     except BackendMissing as missing:
-        if backend is not None:
+        if backend is not None or profile:
             raise
         return weigh(problem, block, absent=str(missing))
-    if not run:
-        return weigh(problem, block, found, "it was asked for counts alone")
-    measured = climb([problem], found, block, seed=seed, is_cold=cold, progress=progress)[0]
-    return beside_clock(weigh(problem, block, found), measured)
+    if profile:
+        check_tool(found)
+    made = weigh(problem, block, found, "" if run else "it was asked for counts alone")
+    if run:
+        made = beside_clock(made, climb([problem], found, block, seed=seed, is_cold=cold, progress=progress)[0])
+    return with_counters(made) if profile else made
 
 
 def model(op: str = "sum", dtype: str = "float32", n: int = N, **options: Any) -> Any:
@@ -141,7 +146,7 @@ def model(op: str = "sum", dtype: str = "float32", n: int = N, **options: Any) -
     Counts are of one block: runs of the tree's steps by whole waves of 32 and of 64 lanes, the same with the turns that
     32 banks of shared memory take, merges, barriers, words touched, threads that merge in each step. Beside them stand
     the measured times in microseconds, unless `run` is False or there is no device. Takes the options of `redtune
-    model`: `block`, `run`, `backend`, `device`, `cold`, `seed`. Raises UsageError.
+    model`: `block`, `run`, `profile`, `backend`, `device`, `cold`, `seed`. Raises UsageError.
     """
     from redtune.weighed import model_frame
 

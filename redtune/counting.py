@@ -22,6 +22,7 @@ from redtune.types import Device, Problem
 
 if TYPE_CHECKING:
     from redtune.climbing import Climbed, Ladder
+    from redtune.profiling import Profiled
 
 WAVES = (32, 64)
 NEAR = 1.25  # ratios that differ by no more agree
@@ -46,13 +47,15 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A rung with its counts for each width of wave, its blocks on a device, and what was measured there."""
+    """A rung with its counts for each width of wave, its blocks on a device, and what was timed and
+    profiled there."""
 
     rung: Rung
     config: Config
     counted: tuple[Counted, ...]
     blocks: int | None = None
     climbed: Climbed | None = None
+    profiled: Profiled | None = None
 
     def on(self, lanes: int) -> Counted:
         """The counts for waves of so many lanes."""
@@ -151,6 +154,15 @@ def beside_clock(model: Model, ladder: Ladder) -> Model:
     measured = {row.rung.number: row for row in ladder.rows}
     rows = tuple(replace(row, climbed=measured[row.rung.number]) for row in model.rows)
     return replace(model, rows=rows, device=ladder.device)
+
+
+def with_counters(model: Model) -> Model:
+    """The model with the bank conflicts and the divergence that a profiler counts."""
+    from redtune.profiling import profile
+
+    assert model.device is not None, "a profiler has one"
+    found = profile(model.problem, {row.rung.number: row.config for row in model.rows}, model.device)
+    return replace(model, rows=tuple(replace(row, profiled=found.get(row.rung.number)) for row in model.rows))
 
 
 def compared(model: Model) -> list[tuple[Weighed, Weighed, float, float, bool]]:

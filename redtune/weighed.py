@@ -53,6 +53,8 @@ def cells(row: Weighed, model: Model) -> dict[str, Any]:
         "fewer": fewer,
         "faster": row.climbed.over_before[0] if row.climbed and row.climbed.over_before else None,
         "agrees": agrees,
+        "bank_conflicts": row.profiled.bank_conflicts if row.profiled else None,
+        "active_lanes": row.profiled.active_lanes if row.profiled else None,
     }
 
 
@@ -125,6 +127,12 @@ def sentences(model: Model) -> Iterator[str]:
             f"{fewer:.2f}x fewer in all; {faster:.2f}x as fast: "
             f"the count {'explains' if agrees else 'does not explain'} the clock"
         )
+    for row in model.rows:
+        if row.profiled is not None:
+            yield (
+                f"{row.rung.number}: ncu counts {row.profiled.bank_conflicts:.0f} bank conflicts, and "
+                f"{row.profiled.active_lanes:.1f} of 32 lanes in an instruction"
+            )
     if model.absent:
         yield f"nothing was measured: {model.absent}"
 

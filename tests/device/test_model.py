@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import pytest
 
+from redtune.backends import backend_named
 from redtune.config import Config
 from redtune.counting import WAVES, count, steps_on
 from redtune.problems import make_problem
+from redtune.profiling import launch_each
+from redtune.render import render
 from redtune.rungs import config_of, rungs
 from redtune.trees import BANKS
-from redtune.types import Device
+from redtune.types import Device, as_json
 from tests.device.contract import first_device
 from tests.device.tracing import run_one_block, seen
 from tests.need import need
@@ -51,3 +55,17 @@ def test_so_are_those_of_a_tail_of_64_lanes(number: int, device: Device) -> None
         pytest.skip(f"{device.name} has no sub-groups of 64 lanes")
     narrow = config_of(rungs()[number - 1], 256, make_problem("max", "int32", 1), target("opencl").dialect)
     agrees(replace(narrow, wave=64), device)
+
+
+def test_what_a_profiler_watches_launches_each_kernel_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem("sum", "float32", 5000)
+    backend = backend_named("opencl")
+    configs = [config_of(rung, 128, problem, backend.dialect) for rung in rungs()[2:9:3]]
+    kernels = [render(problem, config, backend.dialect, device) for config in configs]
+    items = [{"kernel": as_json(k), "binary": base64.b64encode(backend.compile(k, device))} for k in kernels]
+    ran: list[int] = []
+    session_type = type(backend.open(device))
+    run = session_type.run
+    monkeypatch.setattr(session_type, "run", lambda self, call: (ran.append(len(call.steps)), run(self, call))[1])
+    launch_each(device, items)
+    assert ran == [1, 1, 1], "the main launch alone"

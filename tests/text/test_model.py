@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune import api_learn, climbing, lab
+from redtune import api_learn, climbing, lab, profiling
 from redtune.cli import main
 from redtune.config import Config
 from redtune.counting import beside_clock, compared, count, steps_on, weigh
@@ -220,3 +221,57 @@ def test_a_block_too_large_for_the_device_is_one_sentence(monkeypatch: pytest.Mo
     monkeypatch.setattr(lab, "find_device", lambda backend, index: small)
     with pytest.raises(UsageError, match=r"block is 256, and .* runs at most 128 threads in one"):
         redtune.model()
+
+
+# --- counters of a profiler -------------------------------------------------------------------------------------------
+
+NCU = """#!{python}
+import json, sys
+log = sys.argv[sys.argv.index("--log-file") + 1]
+kernels = json.load(open(sys.argv[-1]))["kernels"]
+names = ["ID", "Kernel Name", "{conflicts}", "{lanes}"]
+rows = [names, ["", "", "", ""], *([str(k), "main", f"1,{{k:03}}", "16.5"] for k in range(len(kernels) - {missing}))]
+open(log, "w").write("==PROF== Connected\\n" + "\\n".join(",".join(f'"{{cell}}"' for cell in row) for row in rows))
+"""
+
+
+@pytest.fixture
+def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A profiler that counts nothing, and says so in ncu's way; of some launches less than there are."""
+
+    def install(missing: int = 0) -> None:
+        on = target("cuda")
+        monkeypatch.setattr(lab, "find_device", lambda backend, index: on.device)
+        monkeypatch.setattr(lab, "Lab", ladder_lab(on, lambda config: 5.0))
+        names = {"conflicts": profiling.CONFLICTS, "lanes": profiling.LANES}
+        tool = tmp_path / "ncu"
+        tool.write_text(NCU.format(python=sys.executable, missing=missing, **names))
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    return install
+
+
+def test_counters_stand_beside_the_counts(ncu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    ncu()
+    assert main(["model", "--no-run", "--profile"]) == 0
+    assert "2: ncu counts 1001 bank conflicts, and 16.5 of 32 lanes" in capsys.readouterr().out
+    frame = redtune.model(run=False, profile=True)
+    assert list(frame["bank_conflicts"]) == [1000.0 + k for k in range(10)]
+
+
+def test_a_profiler_that_gives_nothing_is_an_error(ncu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    ncu(missing=3)
+    assert main(["model", "--no-run", "--profile"]) == 1
+    assert "ncu gave no counters (exit code 0): it reported 7 launches of 10" in capsys.readouterr().err
+
+
+def test_a_profiler_that_is_not_there_is_named(
+    ncu: Any, said: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["model", "--profile"]) == 2
+    assert "--profile reads counters of NVIDIA GPUs" in capsys.readouterr().err
+    ncu()
+    monkeypatch.setenv("PATH", "")
+    assert main(["model", "--profile"]) == 1
+    assert "--profile needs ncu, NVIDIA's Nsight Compute: it was not found in PATH" in capsys.readouterr().err
