@@ -20,7 +20,7 @@ import socket
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import optuna
 from optuna.storages import JournalStorage
 
-from redtune.config import KNOBS, Config, Value, default_of, is_read
+from redtune.config import KNOBS, Config, Value, default_of, is_read, settled
 from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError, printable
 from redtune.journal import Journal
@@ -40,6 +40,9 @@ SAMPLERS = ("tpe", "random", "gp", "cmaes", "exhaustive")
 STARTUP_TRIALS = 12
 # So many known or refused proposals in a row, and the next config is drawn from what is left instead.
 PATIENCE = 6
+# With tpe every so many proposals one lies beside one of the so many best: a model of a few trials knows little of what
+# one more step does, and kernels that differ in one knob are mostly alike.
+NEAR_EVERY, NEAR_BEST = 2, 3
 ASKING_S = 60.0
 CRASHES = 2  # so many, and a config is not tried again
 
@@ -134,6 +137,7 @@ class Proposals:
         self._asked: dict[Config, optuna.Trial | None] = {}  # None: it did not come from Optuna
         self._walk = space.walk()
         self._can_ask = True  # until the sampler fails
+        self._turns = 0
         make = make_sampler(sampler, seed)
         try:
             self.study = self._open(study, make, storage)
@@ -248,6 +252,9 @@ class Proposals:
         refused: list[str] = []
         if self.sampler == "exhaustive":
             return next((c for c in self._walk if self.adopt(c)), None), refused
+        self._turns += 1
+        if self.sampler == "tpe" and self._turns % NEAR_EVERY == 0 and (near := self._near()) is not None:
+            return near, refused
         for _ in range(PATIENCE):
             before = len(self._asked)
             config = self._ask() if self._can_ask else None
@@ -261,6 +268,26 @@ class Proposals:
             if drawn is not None and self.adopt(drawn):
                 return drawn, refused
         return None, refused
+
+    def _near(self) -> Config | None:
+        """One of those that differ from one of the best in one knob alone: a number by one step, a word by another."""
+        done = [t for t in self.known.values() if t.verdict == Verdict.OK]
+        for trial in sorted(done, key=lambda t: t.micros or math.inf)[:NEAR_BEST]:
+            beside = list(dict.fromkeys(self._beside(trial.config)))
+            self.rng.shuffle(beside)
+            for config in beside:
+                if self.space.allows(config) and self.adopt(config):
+                    return config
+        return None
+
+    def _beside(self, config: Config) -> Iterator[Config]:
+        for name, options in self.space.admitted.items():
+            value = getattr(config, name)
+            if value in options and is_read(name, config):
+                at = options.index(value)
+                others = options if isinstance(value, str) else options[max(0, at - 1) : at + 2]
+                for other in others:
+                    yield settled(replace(config, **dict[str, Any]({name: other})))
 
     @_with_storage
     def tell(self, trial: Trial) -> None:

@@ -16,7 +16,7 @@ import pytest
 from optuna.trial import TrialState
 
 from redtune import store
-from redtune.config import Config, default_of, is_read, settled
+from redtune.config import KNOBS, Config, default_of, is_read, settled
 from redtune.errors import BackendMissing, UsageError
 from redtune.proposals import SAMPLERS, Proposals, make_sampler, open_storage
 from redtune.space import Space, make_space
@@ -82,6 +82,26 @@ def test_a_sampler_without_its_package_names_the_extra(sampler: str, monkeypatch
         make_sampler(sampler, 0)
     assert f"pip install 'redtune[{sampler}]'" in str(caught.value)
     assert any(package in str(caught.value) for package in EXTRAS[sampler])
+
+
+def differing(one: Config, other: Config) -> set[str]:
+    """The knobs in which two configs differ, but for those that have no effect in either."""
+    return {name for name in KNOBS if getattr(one, name) != getattr(other, name) and is_read(name, other)}
+
+
+def test_every_other_proposal_of_tpe_is_one_step_from_one_of_the_best() -> None:
+    source = proposals()
+    best = Config(block=256, vector=4, items=4, walk="tile")
+    assert source.adopt(best)
+    source.tell(right(best, 1.0))
+    given = measured(source, 8)
+    assert all(len(differing(best, config) - {"blocks_per_cu"}) == 1 for config in given[1::2])
+    near = {name: SPACE.admitted[name].index(getattr(best, name)) for name in ("block", "vector")}
+    for config in given[1::2]:
+        for name, at in near.items():
+            assert abs(SPACE.admitted[name].index(getattr(config, name)) - at) <= 1
+    # Where nothing beside the best is left, the sampler goes on alone.
+    assert len(set(measured(source, 60))) == 60
 
 
 def test_an_unknown_sampler_gives_the_nearest_and_the_list() -> None:
