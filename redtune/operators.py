@@ -531,7 +531,10 @@ def entry_of(name: str, custom: str) -> Operator:
 @functools.lru_cache(maxsize=4096)
 def operator_of(problem: Problem) -> Operator:
     """The entry that a problem reduces with: for its dtype, and the user's own where it has one."""
-    return operator_for(entry_of(problem.op, problem.custom), DTYPES[problem.dtype])
+    entry, dtype = entry_of(problem.op, problem.custom), DTYPES[problem.dtype]
+    # Squares of 64 bits fit into a double, and a few of them leave the range of a float32.
+    is_narrow = dtype.bytes == 8 and problem.accumulate == "float32"
+    return entry if is_narrow and entry.on_whole is not None and dtype.kind in WHOLE else operator_for(entry, dtype)
 
 
 def accumulate_type(op: Operator, dtype: Dtype) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from redtune.dtypes import DTYPES, Dtype, dtype_named
 from redtune.errors import UsageError
-from redtune.evaluation import State, numpy_finish, numpy_identity, numpy_lift, numpy_merge
+from redtune.evaluation import State, numpy_finish, numpy_fold, numpy_identity, numpy_lift, numpy_merge
 from redtune.expressions import addends, names_in
 from redtune.operators import (
     OPERATORS,
@@ -20,8 +20,11 @@ from redtune.operators import (
     keeps_losses,
     operator_for,
     operator_named,
+    operator_of,
+    result_of,
     result_type,
 )
+from redtune.problems import make_problem
 from tests.text.folds import Array, entries, exact_values, special_values
 from tests.text.kernels import PAIRS, operator
 
@@ -248,3 +251,14 @@ def test_an_unknown_name_near_to_none_gets_the_list_only() -> None:
     with pytest.raises(UsageError, match=r"^there is no operator 'xyzzy': choose from ") as caught:
         operator_named("xyzzy")
     assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "extreme"), [("int64", -(2**63)), ("uint64", 2**64 - 1)])
+@pytest.mark.parametrize("result", ["float32", "float64", None])
+def test_no_square_of_an_integer_overflows(dtype: str, extreme: int, result: str | None) -> None:
+    problem = make_problem("norm_l2", dtype, 5000, result=result)
+    op, accumulate = operator_of(problem), problem.accumulate
+    x = np.full((1, 5000), extreme, dtype).astype(accumulate)
+    norm = numpy_finish(op, accumulate, dtype_named(result_of(problem)), numpy_fold(op, accumulate, [x]), 5000)
+    np.testing.assert_allclose(norm, abs(float(extreme)) * np.sqrt(5000), rtol=1e-5)
+    assert len(op.state) == (3 if result == "float32" else 1), "scaling costs, so only where it is needed"
