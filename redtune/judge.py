@@ -8,6 +8,7 @@ scratch are poisoned before every launch, and watched beyond their ends.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -134,11 +135,17 @@ class Judge:
         self.whole = Window(0, problem.outer, problem.n, problem.inner)
         self.random = random_dataset(answers.op, answers.dtype, RANDOM_N, seed, in_floats)
         self.random_data = session.upload(self.random.raw)
-        self.contested = session.upload(contested_dataset(answers.op, answers.dtype, RANDOM_N, seed, in_floats).raw)
         self.sample = _sample(self.whole)
         self.full, self.full_data = full, full_data
         self.full_right = [self.answers.known(dataset, self.whole, self.whole.size) for dataset in full[:2]]
         self._known: dict[tuple[str, Window], Known] = {}
+        self._seed = seed
+
+    @functools.cached_property
+    def contested(self) -> Any:
+        """An input on which order shows: only for what is repeated."""
+        op, dtype, in_floats = self.answers.op, self.answers.dtype, accumulates_in_floats(self.problem)
+        return self.session.upload(contested_dataset(op, dtype, RANDOM_N, self._seed, in_floats).raw)
 
     def shapes(self) -> list[Window]:
         """The largest windows a candidate is launched on."""
