@@ -30,6 +30,7 @@ from redtune.operators import OPERATORS, result_type
 from redtune.plan import make_plan
 from redtune.problems import running_type
 from redtune.refusals import refusals
+from redtune.sampling import unrolled
 from redtune.types import Problem
 from tests.device.oracle import DEPTHS, INDICES, Array, Asked, Part, Right, answer
 from tests.text.kernels import PAIRS, Target, operator, random_config
@@ -494,7 +495,7 @@ class Pool:
     def _quick(self, problem: Problem, rng: random.Random) -> Config:
         """Of several configs the one that unrolls least, and so compiles fastest."""
         drawn = [random_config(self.on, problem, rng, steps=20) for _ in range(self.tries)]
-        return min(drawn, key=lambda config: config.items * config.vector)
+        return min(drawn, key=lambda config: unrolled(problem, config))
 
     def config(self, problem: Problem, pick: int) -> Config | None:
         """A config of the pool that is legal for the problem, or None for the default one: of rows and columns that
