@@ -37,7 +37,8 @@ CPU_MEETINGS = 2_200_000
 # Its compiler unrolls every element over all lanes of a sub-group: so many fields of states compile for seconds. Of
 # configs with more than a quarter of that the lightest of a few stands for its like.
 CPU_UNROLLED = 512
-CPU_DRAWN = 3
+CPU_DRAWN = 8
+WISHES = 6  # values still wanted that a config is asked for together, as far as they go
 
 Demands = Mapping[str, tuple[Value, ...]]
 
@@ -343,18 +344,23 @@ def _next_config(
     rng: random.Random,
     scope: Scope,
 ) -> Config:
-    """A config of the stratum that has waited longest among those that the problem allows, with one of the values that
-    are still wanted if one goes with it."""
+    """A config of the stratum that has waited longest among those that the problem allows, with as many of the values
+    still wanted as go with it, of a few."""
     for row in list(rows):
         config = drawn_lightly(problem, device, row, rng, DRAWS // 5, scope)
         if config is None:
             continue
         rows.remove(row)
         rows.append(row)
-        for name, value in rng.sample(sorted(wanted, key=str), min(3, len(wanted))):
+        asked = row
+        still = rng.sample(sorted(wanted, key=str), len(wanted))
+        wide = [(name, v) for name, v in still if name == "vector" and likely(problem, device, {}, name, (v,))]
+        # Wide vectors first: the fewest problems allow them.
+        for name, value in [*wide, *(one for one in still if one[0] != "vector")][:WISHES]:
             if value in row.get(name, (value,)):
-                asked = {**row, name: (value,)}
-                config = drawn_lightly(problem, device, asked, rng, DRAWS // 5, scope) or config
+                more = {**asked, name: (value,)}
+                found = drawn_lightly(problem, device, more, rng, DRAWS // 5, scope)
+                config, asked = (config, asked) if found is None else (found, more)
         wanted -= {(name, getattr(config, name)) for name in KNOBS if is_read(name, config)}
         return config
     raise AssertionError(f"no stratum has a config for {problem}")
