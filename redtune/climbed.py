@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from redtune import __version__
 from redtune.climbing import FAILED, PASSED, Climbed, Ladder
 from redtune.config import KNOBS, default_of
 from redtune.errors import BackendMissing, UsageError
@@ -192,7 +192,7 @@ def environment(device: Device, seed: int, temperature: str) -> str:
     """Where numbers are from, in a sentence."""
     return (
         f"Device {device.name} ({device.arch}, {device.compute_units} compute units), driver {device.driver}, "
-        f"{device.toolchain}; redtune {version('redtune')}, Python {platform.python_version()}; seed {seed}, "
+        f"{device.toolchain}; redtune {__version__}, Python {platform.python_version()}; seed {seed}, "
         f"{temperature} inputs."
     )
 

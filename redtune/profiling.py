@@ -60,7 +60,18 @@ def profile(problem: Problem, configs: Mapping[int, Config], device: Device) -> 
     with tempfile.TemporaryDirectory() as folder:
         job, log = Path(folder) / "job.json", Path(folder) / "log.csv"
         job.write_text(json.dumps({"device": as_json(device), "kernels": [one.as_job() for one in there.values()]}))
-        options = ["--csv", "--page", "raw", "--metrics", f"{CONFLICTS},{LANES}", "--log-file", str(log)]
+        # Counts do not depend on the clock, so ncu leaves it alone.
+        options = [
+            "--clock-control",
+            "none",
+            "--csv",
+            "--page",
+            "raw",
+            "--metrics",
+            f"{CONFLICTS},{LANES}",
+            "--log-file",
+            str(log),
+        ]
         command = [tool, *options, "--target-processes", "all", sys.executable, "-m", "redtune.profiling", str(job)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

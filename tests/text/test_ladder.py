@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import re
@@ -225,6 +226,22 @@ def test_files_hold_every_rung(said: climbing.Ladder, tmp_path: Path, capsys: py
     assert "`tree=interleaved`" not in page
     assert "walk=tile exchange=lds tree=interleaved" in page
     assert names["png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_page_is_written_where_redtune_was_never_installed(
+    said: climbing.Ladder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a tree of sources: no package of that name has a version."""
+
+    def missing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    page = tmp_path / "ladder.md"
+    assert main(["ladder", "--json", "--markdown", str(page)]) == 0
+    assert f"redtune {redtune.__version__}, " in page.read_text()
+    assert main(["model", "--no-run", "--json", "--markdown", str(page)]) == 0
 
 
 def test_all_operators_have_a_line_each(

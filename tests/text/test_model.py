@@ -227,6 +227,7 @@ def test_a_block_too_large_for_the_device_is_one_sentence(monkeypatch: pytest.Mo
 
 NCU = """#!{python}
 import json, sys
+assert sys.argv[sys.argv.index("--clock-control") + 1] == "none", "the clock is not ours to set"
 log = sys.argv[sys.argv.index("--log-file") + 1]
 kernels = json.load(open(sys.argv[-1]))["kernels"]
 names = ["ID", "Kernel Name", "{conflicts}", "{lanes}"]
