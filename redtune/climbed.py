@@ -74,6 +74,11 @@ def ladder_json(ladder: Ladder) -> dict[str, Any]:
     }
 
 
+def rate_words(gbps: float | None) -> str:
+    """GB/s with three digits or so."""
+    return "-" if gbps is None else f"{gbps:.2f}" if gbps < 10 else f"{gbps:.1f}"
+
+
 HEADS = ("#", "rung", "us", "+-", "GB/s", "ceiling", "over 1", "before", "rel. error", "launches", "result")
 
 
@@ -85,7 +90,7 @@ def in_words(ladder: Ladder) -> Iterator[tuple[str, ...]]:
             yield number, name, *("-",) * 8, row.verdict
             continue
         ratios = [f"{ratio[0]:.2f}x" if ratio else "-" for ratio in (row.over_first, row.over_before)]
-        rate = "-" if row.gbps is None else f"{row.gbps:.1f}"
+        rate = rate_words(row.gbps)
         share = of_ceiling(row.timing.median_us, ladder.ceiling.median_us if ladder.ceiling else None)
         error = "-" if row.error is None else f"{row.error:.1e}"
         times = f"{row.timing.median_us:.2f}", f"{row.timing.spread_us:.2f}"
@@ -147,7 +152,7 @@ def show_all(ladders: Sequence[Ladder], absent: Mapping[str, str]) -> None:
     table.add_column("ceiling", justify="right")
     table.add_column("result")
     for ladder in ladders:
-        rates = ["-" if row.gbps is None else f"{row.gbps:.1f}" for row in ladder.rows]
+        rates = [rate_words(row.gbps) for row in ladder.rows]
         timed = next((row for row in ladder.rows if row.timing and row.gbps and row.of_ceiling), None)
         ceiling = f"{timed.gbps / timed.of_ceiling:.1f}" if timed and timed.gbps and timed.of_ceiling else "-"
         table.add_row(ladder.problem.op, *rates, ceiling, outcome(ladder))
@@ -224,10 +229,7 @@ def markdown_all(ladders: Sequence[Ladder], absent: Mapping[str, str], command: 
     yield f"# The ladder of every operator: {first.problem.n} {first.problem.dtype} on {first.device.name}"
     yield from ("", f"`{command}`. {environment(first.device, first.seed, first.temperature)} GB/s of each rung.", "")
     heads = ["operator", *(f"{row.rung.number}" for row in first.rows), "result"]
-    lines = [
-        [one.problem.op, *("-" if row.gbps is None else f"{row.gbps:.1f}" for row in one.rows), outcome(one)]
-        for one in ladders
-    ]
+    lines = [[one.problem.op, *(rate_words(row.gbps) for row in one.rows), outcome(one)] for one in ladders]
     yield from markdown_table(heads, lines)
     yield ""
     yield from (f"- {line}" for line in all_remarks(ladders, absent))
@@ -261,16 +263,19 @@ def write_plot(ladder: Ladder, path: str) -> None:
         axes.barh(row.rung.number, row.gbps, color=TREE if shared else ACCENT, height=0.62)
         over = f", {row.over_before[0]:.2f}x the rung before" if row.over_before else ""
         wrong = "" if row.verdict == PASSED else f", {row.verdict}"
-        note = f" {row.gbps:.1f} GB/s, {row.timing.median_us:.1f} us{over}{wrong}"
-        axes.text(row.gbps, row.rung.number, note, va="center", fontsize=8, color=INK)
+        note = f" {rate_words(row.gbps)} GB/s, {row.timing.median_us:.1f} us{over}{wrong}"
+        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0}
+        axes.text(row.gbps, row.rung.number, note, va="center", fontsize=8, color=INK, bbox=box)
     if ladder.ceiling is not None and timed and timed[0].of_ceiling and timed[0].gbps:
         ceiling = timed[0].gbps / timed[0].of_ceiling
         most = max(most, ceiling)
         axes.axvline(ceiling, color=QUIET, lw=1.2, ls="--")
-        axes.text(ceiling, 0.35, f"read ceiling {ceiling:.1f} GB/s ", ha="right", va="bottom", fontsize=8, color=QUIET)
+        axes.text(
+            ceiling, 0.35, f"read ceiling {rate_words(ceiling)} GB/s ", ha="right", va="bottom", fontsize=8, color=QUIET
+        )
     axes.set_yticks([row.rung.number for row in ladder.rows], [f"{r.rung.number} {r.rung.name}" for r in ladder.rows])
     axes.set_ylim(len(ladder.rows) + 0.6, 0)
-    axes.set_xlim(0, most * 1.42)
+    axes.set_xlim(0, most * 1.5)
     axes.set_xlabel("GB/s of the whole reduction (red: a block meets in shared memory, blue: by shuffles)")
     axes.set_title(title_of(ladder), fontsize=10, loc="left")
     for side in ("top", "right"):

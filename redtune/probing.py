@@ -14,7 +14,7 @@ from redtune.errors import RedtuneError
 from redtune.lab import Lab
 from redtune.outcome import Progress
 from redtune.plan import parts_of
-from redtune.refusals import is_legal, problem_refusal, refusals
+from redtune.refusals import hindrances, is_legal, problem_refusal
 from redtune.render import render
 from redtune.types import Device, Problem, Repeated, as_json
 
@@ -99,7 +99,7 @@ def strategy_of(combine: str, problem: Problem, dialect: Dialect, device: Device
         return Strategy(combine, refusal=reason)
     against, too_few = "", ""
     for config in _configs(combine, problem, dialect, device):
-        reasons = refusals(config, problem, dialect, device)
+        reasons = hindrances(config, problem, dialect, device)  # lost digits are what runs differ in
         blocks = parts_of(problem, config, device)
         if blocks < FEWEST_BLOCKS:
             few = f"fewer than {FEWEST_BLOCKS} blocks share a result of {problem.n} elements: no order can differ"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from redtune.climbed import DPI, INK, QUIET, markdown_table
-from redtune.counting import WAVES, Model, Weighed, compared
+from redtune.counting import NEAR, WAVES, Model, Weighed, compared
 from redtune.errors import BackendMissing, UsageError
 from redtune.terminal import console, in_brief
 from redtune.trees import BANKS
@@ -120,6 +120,8 @@ def sentences(model: Model) -> Iterator[str]:
         yield f"serialised with states of {model.state_words} words: {', '.join(turns)}"
     if model.device is not None and model.device.kind == "cpu":
         yield "a CPU has neither waves nor banks: the counts are those of a GPU, and may explain little here"
+    if compared(model):
+        yield f"a count explains the clock where the two ratios are within {NEAR}x of each other"
     for below, row, fewer, faster, agrees in compared(model):
         before, after = below.on(model.lanes).serialised, row.on(model.lanes).serialised
         yield (
