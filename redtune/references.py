@@ -7,11 +7,17 @@ fold has the given depths). `u` is the unit roundoff of the accumulator.
 
 from __future__ import annotations
 
+import contextvars
+import functools
+import operator
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 Reference = Callable[..., Any]
+PART = 1 << 18  # elements that are taken to extended precision at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,23 @@ def real(values: Any) -> Any:
     return values.astype(np.clongdouble if values.dtype.kind == "c" else np.longdouble)
 
 
+def added_up(terms: Callable[..., Any], *inputs: Any) -> Any:
+    """The sum of terms over the last axis. Of a long one part after part, on all cores: in extended precision the whole
+    would take many times the memory, and exponentials of it minutes."""
+    import numpy as np
+
+    n = inputs[0].shape[-1]
+    if n <= PART:
+        return terms(*inputs).sum(axis=-1)
+    here = contextvars.copy_context()  # numpy's handling of overflow belongs to it
+
+    def part(at: int) -> Any:
+        return here.copy().run(lambda: terms(*(values[..., at : at + PART] for values in inputs)).sum(axis=-1))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return np.sum(list(pool.map(part, range(0, n, PART))), axis=0)
+
+
 def total(values: Any) -> Any:
     """The sum: floats in extended precision, integers wrapping at 64 bits."""
     import numpy as np
@@ -81,18 +104,17 @@ def norm(values: Any) -> Any:
     """The Euclidean norm, in a range that no square leaves."""
     import numpy as np
 
-    return np.sqrt((real(values) ** 2).sum(axis=-1))
+    return np.sqrt(added_up(lambda part: real(part) ** 2, values))
 
 
 def log_of_sum(values: Any) -> Any:
     """log(sum(exp(x))) with the largest value taken out."""
     import numpy as np
 
-    x = real(values)
-    top = x.max(axis=-1)
+    top = real(values.max(axis=-1))
     # Where the largest is infinite it is the answer; shifting by it would give NaN.
     shift = np.where(np.isinf(top), 0, top)
-    return np.log(np.exp(x - shift[..., None]).sum(axis=-1)) + shift
+    return np.log(added_up(lambda part: np.exp(real(part) - shift[..., None]), values)) + shift
 
 
 def nan_extreme(name: str, fill: float) -> Reference:
@@ -136,10 +158,10 @@ def magnitude(*inputs: Any) -> tuple[Any, ...]:
     """The sum of the absolute values of the terms."""
     import numpy as np
 
-    terms = np.abs(real(inputs[0]))
-    for other in inputs[1:]:
-        terms = terms * np.abs(real(other))
-    return (terms.sum(axis=-1),)
+    def terms(*parts: Any) -> Any:
+        return functools.reduce(operator.mul, (np.abs(real(part)) for part in parts))
+
+    return (added_up(terms, *inputs),)
 
 
 def _sum_measures(values: Any) -> tuple[Any, ...]:

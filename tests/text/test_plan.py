@@ -404,7 +404,7 @@ def test_a_compensated_sum_has_a_field_for_what_it_loses() -> None:
         ],
         24,
     )
-    assert fields(problem("sum", "int32", result="float64"))[0][1][0] == "total_lost"
+    assert fields(problem("sum", "int32", result="float64", **kept))[0][1][0] == "total_lost"
 
 
 def test_elements_are_counted_where_their_number_is_not_known_beforehand() -> None:

@@ -163,3 +163,21 @@ def test_a_lost_element_is_beyond_the_bound(op: Operator, dtype: Dtype) -> None:
     whole = op.reference(*inputs)[0]
     for broken in ([x[:, 1:] for x in inputs], [np.concatenate([x, x[:, :1]], axis=1) for x in inputs]):
         assert abs(op.reference(*broken)[0] - whole) > allowed
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "norm_l2", "norm_l1", "sum", "sumsq", "dot"])
+def test_what_is_long_is_added_up_in_parts_to_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is asked of overflow here asked of every part: other threads have a context of their own."""
+    op, rng = OPERATORS[name], np.random.default_rng(0)
+    rows = 100 * rng.standard_normal((2, 1000)).astype(np.float32)
+    rows[1, 7] = np.inf
+    inputs = (rows, rows[::-1].copy())[: op.inputs]
+    with np.errstate(all="raise", invalid="ignore"):
+        whole = op.reference(*inputs)
+        assert op.tolerance is not None
+        measures = op.tolerance.measures(*inputs)
+        monkeypatch.setattr(references, "PART", 64)
+        np.testing.assert_allclose(op.reference(*inputs), whole, rtol=1e-17)
+        for found, wanted in zip(op.tolerance.measures(*inputs), measures, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-17)
+    assert np.asarray(op.reference(*inputs)).dtype == whole.dtype
