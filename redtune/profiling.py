@@ -26,7 +26,8 @@ from redtune.types import Device, Kernel, Problem, as_json, from_json
 TOOL = "ncu"
 LIMIT_S = 300.0
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
-LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
+# A compiler predicates short branches away: lanes that are not predicated off are those that work.
+LANES = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
 
 
 @dataclass(frozen=True, slots=True)
