@@ -44,6 +44,7 @@ class Dialect:
     packings: Mapping[tuple[str, str], Packing] = field(default_factory=dict)
     address_type: str = "unsigned long long"
     moves: Moves = lambda config, device, width: ()
+    profiler: str = ""  # the vendor's program that counts what a kernel does, where redtune knows to ask it
     about_waves: str = ""  # what a hardware wave and a tail are there, where they are compared
 
 

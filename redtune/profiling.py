@@ -41,7 +41,7 @@ class Profiled:
 
 def check_tool(device: Device) -> str:
     """Where ncu is. Raises UsageError for a device it does not watch, BackendMissing where it is not installed."""
-    if device.backend != "cuda":
+    if backend_named(device.backend).dialect.profiler != TOOL:
         raise UsageError(f"--profile reads counters of NVIDIA GPUs, and {device.name} is a device of {device.backend}")
     found = shutil.which(TOOL)
     if found is None:

@@ -87,6 +87,7 @@ _ATOMIC_TYPES = {"int32": "int", "uint32": "unsigned int", "int64": "long long",
 
 DIALECT = Dialect(
     name="cuda",
+    profiler="ncu",
     about_waves="hw: lanes that issue together, always 32 on NVIDIA; a tail of 64 is a pair of such waves, which meet "
     "through shared memory and a named barrier of 64 threads.",
     types={

@@ -227,7 +227,7 @@ def test_knobs_of_which_little_was_seen_are_named(tmp_path: Path, monkeypatch: p
         return {"block": 0.6, "items": 0.4}
 
     monkeypatch.setattr("redtune.studies.get_param_importances", importances)
-    one = search(trials=FEWEST + 5)
+    one = search(trials=2 * FEWEST)  # some of them fail
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = redtune.report(one.key, tmp_path / "report.html").read_text()
