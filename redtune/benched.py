@@ -11,11 +11,11 @@ from rich.table import Table
 
 from redtune.benching import Benched, Measured
 from redtune.cells import Cell
-from redtune.errors import UsageError
 from redtune.plan import read_bytes
 from redtune.sidebyside import Comparison, Row
 from redtune.terminal import console, ratio_words
 from redtune.types import as_json
+from redtune.written import writing
 
 if TYPE_CHECKING:
     import pandas
@@ -128,18 +128,14 @@ def _cell_json(one: Measured) -> dict[str, Any]:
 
 def write_csv(bench: Benched, path: str) -> None:
     """The rows as a CSV file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         benched_frame(bench).to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_markdown(bench: Benched, path: str) -> None:
     """Everything as one Markdown file, the losing cells first. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         Path(path).write_text("\n".join(markdown(bench)) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 # --- the words --------------------------------------------------------------------------------------------------------

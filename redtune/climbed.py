@@ -12,9 +12,10 @@ from rich.table import Table
 from redtune import __version__
 from redtune.climbing import FAILED, PASSED, Climbed, Ladder
 from redtune.config import KNOBS, default_of
-from redtune.errors import BackendMissing, UsageError
+from redtune.errors import UsageError
 from redtune.terminal import console, in_brief, of_ceiling
 from redtune.types import Device, as_json
+from redtune.written import figure_type, writing
 
 if TYPE_CHECKING:
     import pandas
@@ -187,10 +188,8 @@ def write_csv(ladders: Sequence[Ladder], path: str) -> None:
     import pandas
 
     frames = [ladder_frame(ladder).assign(op=ladder.problem.op, dtype=ladder.problem.dtype) for ladder in ladders]
-    try:
+    with writing(path):
         pandas.concat(frames).to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def environment(device: Device, seed: int, temperature: str) -> str:
@@ -237,22 +236,15 @@ def markdown_all(ladders: Sequence[Ladder], absent: Mapping[str, str], command: 
 
 def write_text(lines: Iterator[str], path: str) -> None:
     """Lines as a file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_plot(ladder: Ladder, path: str) -> None:
     """A picture: the rate of every rung beside the measured ceiling. Raises UsageError where it cannot be written,
     BackendMissing where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendMissing(f"a plot needs matplotlib: pip install 'redtune[plot]' ({error})") from error
-
     timed = [row for row in ladder.rows if row.timing and row.gbps]
-    figure = Figure(figsize=(9, 1.5 + 0.42 * len(ladder.rows)), dpi=DPI, layout="constrained")
+    figure = figure_type()(figsize=(9, 1.5 + 0.42 * len(ladder.rows)), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     most = max((row.gbps or 0 for row in timed), default=1.0)
     for row in ladder.rows:

@@ -11,9 +11,10 @@ from rich.table import Table
 from redtune.backends import backend_named
 from redtune.comparing import Compared, Row, words
 from redtune.config import is_read
-from redtune.errors import BackendMissing, UsageError
+from redtune.errors import UsageError
 from redtune.terminal import console, in_brief, in_words
 from redtune.types import Resources, as_json
+from redtune.written import figure_type, writing
 
 if TYPE_CHECKING:
     import pandas
@@ -142,23 +143,16 @@ def _columns(found: Compared, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
 
 def write_csv(found: Compared, path: str) -> None:
     """The rows as a CSV file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         compared_frame(found).drop(columns="config").to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_plot(found: Compared, path: str) -> None:
     """A picture: each choice's time beside the fastest, with its interval. Raises UsageError where it cannot be
     written, BackendMissing where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendMissing(f"a plot needs matplotlib: pip install 'redtune[plot]' ({error})") from error
-
     timed = [row for row in found.rows if row.ratio and row.timing]
     names = [", ".join(str(value) for value in row.choice.values()) for row in timed]
-    figure = Figure(figsize=(8, 1.6 + 0.5 * max(1, len(timed))), dpi=DPI, layout="constrained")
+    figure = figure_type()(figsize=(8, 1.6 + 0.5 * max(1, len(timed))), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     low, high = (100 * (end - 1) for end in found.noise[1:])
     axes.axvspan(low, high, color=QUIET, alpha=0.25, lw=0, label="one config against itself")

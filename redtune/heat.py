@@ -9,8 +9,9 @@ from typing import Any
 
 from redtune.benched import times
 from redtune.benching import Benched, Measured
-from redtune.errors import BackendMissing, UsageError
+from redtune.errors import UsageError
 from redtune.operators import OPERATORS
+from redtune.written import figure_type
 
 INK, QUIET, PAPER, LOSS, WIN = "#1b1f24", "#8a929c", "#f3f4f6", "#c2410c", "#2463c9"
 DPI = 150
@@ -35,11 +36,6 @@ Column = tuple[str, str]  # (size, dtype)
 
 def write_plot(bench: Benched, path: str) -> None:
     """Writes the picture. Raises UsageError where it cannot be written, BackendMissing where matplotlib is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendMissing(f"a plot needs matplotlib: pip install 'redtune[plot]' ({error})") from error
-
     panels = [(title, rows) for title, rows in _panels(bench) if rows]
     if not panels:
         raise UsageError("no cell has a library to compare with, so there is nothing to plot")
@@ -48,7 +44,9 @@ def write_plot(bench: Benched, path: str) -> None:
     lost = bench.to_look_at()
     heights = [0.24 * len(ops) + 1.1 for ops, _ in names]
     listed = 0.14 * (1 + -(-min(len(lost), NAMED + 1) // 2)) + 0.15
-    figure = Figure(figsize=(max(9.0, 2.2 + 0.24 * widest), sum(heights) + listed + 0.9), dpi=DPI, layout="constrained")
+    figure = figure_type()(
+        figsize=(max(9.0, 2.2 + 0.24 * widest), sum(heights) + listed + 0.9), dpi=DPI, layout="constrained"
+    )
     grid = figure.add_gridspec(len(panels) + 1, 1, height_ratios=[*heights, listed])
     shown: list[Any] = []
     image: Any = None

@@ -9,11 +9,11 @@ from rich.table import Table
 
 from redtune.comparing import words
 from redtune.config import is_read
-from redtune.errors import UsageError
 from redtune.instructions import LANE_KINDS
 from redtune.limits import RANKED_BY, UNSUPPORTED, Limited, Limits
 from redtune.terminal import console, in_brief, in_words
 from redtune.types import as_json
+from redtune.written import writing
 
 if TYPE_CHECKING:
     import pandas
@@ -99,10 +99,8 @@ def _row_json(row: Limits) -> dict[str, Any]:
 
 def write_csv(found: Limited, path: str) -> None:
     """The rows as a CSV file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         limits_frame(found).drop(columns="config").to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _number(name: str, form: str = "d") -> Write:

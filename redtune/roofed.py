@@ -8,10 +8,10 @@ from rich.table import Table
 
 from redtune.arithmetic import DTYPES, STEPS
 from redtune.ceilings import Roofline, Stand
-from redtune.errors import UsageError
 from redtune.plan import read_bytes
 from redtune.terminal import console, in_brief
 from redtune.types import as_json
+from redtune.written import writing
 
 if TYPE_CHECKING:
     import pandas
@@ -71,10 +71,8 @@ def roofline_json(found: Roofline) -> dict[str, Any]:
 
 def write_csv(found: Roofline, path: str) -> None:
     """The operators as a CSV file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         roofline_frame(found).to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def show_roofline(found: Roofline) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from redtune.arithmetic import DTYPES, STEPS
 from redtune.ceilings import LISTED, Roofline, Stand
-from redtune.errors import BackendMissing, UsageError
+from redtune.errors import UsageError
 from redtune.heat import DPI, INK, QUIET, SHORT
+from redtune.written import figure_type
 
 COLOURS = dict(zip(DTYPES, ("#2463c9", "#c2410c", "#15803d", "#7e22ce"), strict=True))
 LINES = dict(zip(STEPS, ("-", "--", "-.", ":"), strict=True))
@@ -23,14 +24,9 @@ ROOM = 60  # how far below the read ceiling the names begin
 
 def write_plot(found: Roofline, path: str) -> None:
     """Writes the picture. Raises UsageError where it cannot be written, BackendMissing where matplotlib is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendMissing(f"a plot needs matplotlib: pip install 'redtune[plot]' ({error})") from error
-
     rows = [stand for stand in found.stands if stand.attainable_gbps]
     height = max(6.0, 1.6 + 0.19 * len(rows))
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+    figure = figure_type()(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     _roofs(left, found, rows)
     _reached(right, rows)

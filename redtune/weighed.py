@@ -10,10 +10,11 @@ from rich.table import Table
 
 from redtune.climbed import DPI, INK, QUIET, markdown_table
 from redtune.counting import NEAR, WAVES, Model, Weighed, compared
-from redtune.errors import BackendMissing, UsageError
+from redtune.errors import UsageError
 from redtune.terminal import console, in_brief
 from redtune.trees import BANKS
 from redtune.types import as_json
+from redtune.written import figure_type, writing
 
 if TYPE_CHECKING:
     import pandas
@@ -166,10 +167,8 @@ def show_model(model: Model) -> None:
 
 def write_csv(model: Model, path: str) -> None:
     """The rows as a CSV file. Raises UsageError where it cannot be written."""
-    try:
+    with writing(path):
         model_frame(model).to_csv(path, index=False)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def markdown(model: Model, command: str, environment: str) -> Iterator[str]:
@@ -184,15 +183,10 @@ def markdown(model: Model, command: str, environment: str) -> Iterator[str]:
 def write_plot(model: Model, path: str) -> None:
     """A picture: how many times fewer serialised runs each rung has than the one before, beside how many times faster
     it is. Raises UsageError where it cannot be written or nothing was measured, BackendMissing without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendMissing(f"a plot needs matplotlib: pip install 'redtune[plot]' ({error})") from error
-
     pairs = compared(model)
     if not pairs or model.device is None:
         raise UsageError(f"a plot shows counts beside times: {model.absent or 'no two rungs were timed'}")
-    figure = Figure(figsize=(9, 1.6 + 0.46 * len(pairs)), dpi=DPI, layout="constrained")
+    figure = figure_type()(figsize=(9, 1.6 + 0.46 * len(pairs)), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     for k, (_, _, fewer, faster, agrees) in enumerate(pairs):
         axes.plot([fewer, faster], [k, k], color=QUIET, lw=1.2, zorder=1)
