@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from redtune.backends import backend_named
 from redtune.config import Config
 from redtune.dialect import Dialect
-from redtune.plan import WORD_BYTES, make_meet, make_plan, state_layout
+from redtune.plan import WORD_BYTES, is_light, make_meet, make_plan, state_layout
 from redtune.rungs import Rung, config_of, rungs
 from redtune.trees import Step, steps_of
 from redtune.types import Device, Problem
@@ -126,10 +126,11 @@ def count(steps: Sequence[Step], lanes: int, words: int = 1) -> Counted:
     )
 
 
-def steps_on(config: Config, hardware: int) -> list[Step]:
+def steps_on(problem: Problem, config: Config, hardware: int) -> list[Step]:
     """How a whole block meets where so many lanes issue together."""
     lanes = min(config.wave, hardware)
-    return steps_of(make_meet("meet_block", config.block, config.block, config, lanes), config, lanes)
+    meet = make_meet("meet_block", config.block, config.block, config, lanes, is_light=is_light(problem))
+    return steps_of(meet, config, lanes)
 
 
 def words_of(problem: Problem) -> int:
@@ -143,7 +144,7 @@ def weigh(problem: Problem, block: int, device: Device | None = None, absent: st
     words, rows = words_of(problem), []
     for rung in rungs():
         config = config_of(rung, block, problem, dialect)
-        counted = tuple(count(steps_on(config, lanes), lanes, words) for lanes in WAVES)
+        counted = tuple(count(steps_on(problem, config, lanes), lanes, words) for lanes in WAVES)
         blocks = make_plan(problem, config, dialect, device).blocks if device else None
         rows.append(Weighed(rung, config, counted, blocks))
     return Model(problem, block, words, tuple(rows), device, absent)

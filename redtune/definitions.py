@@ -144,7 +144,7 @@ def _derived(name: str, spec: Mapping[str, Any]) -> Operator:
         meaning = f"{base.name} of elements that are mapped, or finished further"
     limits = LIMITS | (SCALES if base.accumulates == "float" else {})
     op = replace(base, name=name, meaning=_meaning(where, spec.get("meaning", meaning)), seeds=False, on_complex=None)
-    op = replace(op, on_whole=None, gather=None, whole_gather=None)
+    op = replace(op, in_range=None, gather=None, whole_gather=None)
     makes_floats, bits, bites = False, False, base.bites
     if map_ is not None:
         facts = facts_of(map_, lift_names(base.inputs) | limits, f"{where}: map")

@@ -21,7 +21,7 @@ def explain(rung: Rung, config: Config, problem: Problem, dialect: Dialect, devi
     ]
     hardware = dialect.hardware_wave(config, device)
     if config.exchange in ("lds", "shuffle"):
-        steps = [step for step in steps_on(config, hardware) if step.is_merge]
+        steps = [step for step in steps_on(problem, config, hardware) if step.is_merge]
         lines.append(f"the threads of a block meet in {len(steps)} steps, on waves of {hardware} lanes:")
         lines += [f"  {k}. {_step_in_words(step, hardware)}" for k, step in enumerate(steps, 1)]
     kernel = render(problem, config, dialect, device)

@@ -49,8 +49,9 @@ class Operator:
     the right answers for decoded numpy values (see redtune.references), `tolerance` how far a float result may be from
     them; `empty` what a reduction of nothing gives, None where numpy raises. `seeds` says that `initial` has a meaning,
     `seed` how it becomes a state where it does not as an element does. `gather` says how a tile becomes a state at
-    once, where that is cheaper, `whole_gather` how one of narrow integers does, in 32 bits. `on_complex` and `on_whole`
-    are the entries for complex numbers and for integers, where they are others.
+    once, where that is cheaper, `whole_gather` how one of narrow integers does, in 32 bits. `on_complex` and `in_range`
+    are the entries for complex numbers, and for elements none of whose squares leaves the range of what accumulates
+    them, where they are others.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Operator:
     seeds: bool = False
     seed: tuple[str, ...] = ()
     on_complex: Operator | None = None
-    on_whole: Operator | None = None
+    in_range: Operator | None = None
     gather: Gather | None = None
     whole_gather: Gather | None = None
 
@@ -223,8 +224,9 @@ _NORM_L2 = Operator(
     ),
     merge=("a.tiny + b.tiny", "a.ordinary + b.ordinary", "a.huge + b.huge"),
     finish=(
-        "pick(a.huge > 0, sqrt(a.huge + a.ordinary * huge_scale * huge_scale) / huge_scale, "
-        "pick(a.ordinary == 0, sqrt(a.tiny) / tiny_scale, sqrt(a.ordinary + a.tiny / tiny_scale / tiny_scale)))",
+        "sqrt(pick(a.huge > 0, a.huge + a.ordinary * huge_scale * huge_scale, "
+        "pick(a.ordinary == 0, a.tiny, a.ordinary + a.tiny / tiny_scale / tiny_scale)))"
+        " * pick(a.huge > 0, 1 / huge_scale, pick(a.ordinary == 0, 1 / tiny_scale, 1))",
     ),
     reference=right.norm,
     exact=False,
@@ -233,8 +235,7 @@ _NORM_L2 = Operator(
     accumulates="float",
     result="float",
     empty=0,
-    # No integer is so small or so large that its square leaves the range of a double.
-    on_whole=_summed(
+    in_range=_summed(
         "norm_l2",
         "the Euclidean norm",
         "x * x",
@@ -501,12 +502,19 @@ def operator_named(name: str) -> Operator:
     return OPERATORS[name]
 
 
-def operator_for(op: Operator, dtype: Dtype) -> Operator:
-    """The entry as it stands for elements of a dtype. Raises DtypeError where it has none."""
-    if dtype.kind in WHOLE and op.on_whole is not None:
-        return op.on_whole
+def squares_in_range(dtype: Dtype, accumulate: str) -> bool:
+    """Whether the square of every element, 2^40 of them together, is a normal number of the accumulator or 0."""
+    if dtype.name == "float16":
+        return True  # from 2^-48 to 2^32
+    return dtype.name != "float64" and (accumulate == "float64" or (dtype.kind in WHOLE and dtype.bytes < 8))
+
+
+def operator_for(op: Operator, dtype: Dtype, accumulate: str | None = None) -> Operator:
+    """The entry as it stands for elements of a dtype, accumulated as it is unless another way is named. Raises
+    DtypeError where it has none."""
     if dtype.kind in op.accepts:
-        return op
+        is_in_range = op.in_range is not None and squares_in_range(dtype, accumulate or accumulate_type(op, dtype))
+        return op.in_range if is_in_range and op.in_range is not None else op
     if op.on_complex is not None and dtype.kind in op.on_complex.accepts:
         return op.on_complex
     kinds = op.accepts + (op.on_complex.accepts if op.on_complex else ())
@@ -531,10 +539,7 @@ def entry_of(name: str, custom: str) -> Operator:
 @functools.lru_cache(maxsize=4096)
 def operator_of(problem: Problem) -> Operator:
     """The entry that a problem reduces with: for its dtype, and the user's own where it has one."""
-    entry, dtype = entry_of(problem.op, problem.custom), DTYPES[problem.dtype]
-    # Squares of 64 bits fit into a double, and a few of them leave the range of a float32.
-    is_narrow = dtype.bytes == 8 and problem.accumulate == "float32"
-    return entry if is_narrow and entry.on_whole is not None and dtype.kind in WHOLE else operator_for(entry, dtype)
+    return operator_for(entry_of(problem.op, problem.custom), DTYPES[problem.dtype], problem.accumulate)
 
 
 def accumulate_type(op: Operator, dtype: Dtype) -> str:

@@ -40,7 +40,8 @@ class Meet:
     """How the `team` threads of a result meet. Offsets and steps are those of the trees, widest first; `tails` and
     `joins` count the tails of a team and the hardware waves of a tail, `slots` the states in shared memory. `is_wide`
     says that the `tail_steps` of a tree begin with several hardware waves, which read what others wrote. `lane_moves`
-    and `tail_moves` are the steps in which lanes, and what the tails left, meet in registers."""
+    and `tail_moves` are the steps in which lanes, and what the tails left, meet in registers; `by_one` says that one
+    thread folds what the tails left."""
 
     name: str
     block: int
@@ -55,6 +56,7 @@ class Meet:
     is_wide: bool
     lane_moves: tuple[Move, ...] = ()
     tail_moves: tuple[Move, ...] = ()
+    by_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,23 @@ def lanes_of(config: Config, dialect: Dialect, device: Device) -> int:
     return min(config.wave, dialect.hardware_wave(config, device))
 
 
-def make_meet(name: str, block: int, team: int, config: Config, lanes: int, moves: Moves = lambda width: ()) -> Meet:
-    """How each `team` of the `block` threads meets under `config`."""
+def is_light(problem: Problem) -> bool:
+    """Whether a state is so little that one thread folds those of all tails sooner than lanes hand them on: a word, or
+    a double. Measured: results/2026-11-30-h200-small-2.md."""
+    (first, *others), _ = state_layout(problem)
+    return not others and (dtype_named(first.dtype).bytes <= WORD_BYTES or first.dtype == "float64")
+
+
+def make_meet(
+    name: str,
+    block: int,
+    team: int,
+    config: Config,
+    lanes: int,
+    moves: Moves = lambda width: (),
+    is_light: bool = False,
+) -> Meet:
+    """How each `team` of the `block` threads meets under `config`, the states light or not."""
     wave = config.wave
     if config.exchange == "lds":
         has_tail = config.tree in WITH_TAIL
@@ -132,17 +149,32 @@ def make_meet(name: str, block: int, team: int, config: Config, lanes: int, move
         return Meet(name, block, team, 1, 1, 1, halvings(team), (), (), (), False, moves(team))
     tails, joins = team // wave, wave // lanes
     offsets = halvings(lanes), halvings(tails)
-    return Meet(name, block, team, tails, joins, block // lanes, *offsets, (), (), False, moves(lanes), moves(tails))
+    by_one = is_light and config.exchange == "shuffle" and tails > 1
+    in_registers = moves(lanes), moves(tails)
+    return Meet(name, block, team, tails, joins, block // lanes, *offsets, (), (), False, *in_registers, by_one)
 
 
 def meets_of(problem: Problem, config: Config, dialect: Dialect, device: Device) -> tuple[Meet, ...]:
     """The meetings of a kernel: of the threads that share a result, and of the blocks' states in a second pass."""
     lanes = lanes_of(config, dialect, device)
     moves = functools.partial(dialect.moves, config, device)
-    meets = [make_meet("meet_block", config.block, team_of(config), config, lanes, moves)]
+    teams = [("meet_block", config.block, team_of(config))]
     if COMBINES[config.combine].after and is_split(problem, config):
-        meets.append(make_meet("meet_second", config.second_block, config.second_block, config, lanes, moves))
-    return tuple(meets)
+        teams.append(("meet_second", config.second_block, second_team(problem, config)))
+    return tuple(make_meet(*team, config, lanes, moves, is_light(problem)) for team in teams)
+
+
+def second_team(problem: Problem, config: Config) -> int:
+    """How many threads of a second pass share a result: as many as it has states, and whole tails."""
+    through_memory = config.exchange == "lds"
+    if problem.layout == "flat" or (through_memory and config.tree in WITH_TAIL):
+        return config.second_block
+    return min(config.second_block, config.split if through_memory else max(config.split, config.wave))
+
+
+def second_teams(problem: Problem, config: Config) -> int:
+    """How many results a block of a second pass takes at once."""
+    return config.second_block // second_team(problem, config)
 
 
 def is_split(problem: Problem, config: Config) -> bool:
@@ -296,7 +328,7 @@ def _launches(problem: Problem, config: Config, combine: Combine, parts: int, bl
         grid = min(-(-problem.results // block), blocks)
         launches.insert(0, Launch(names.before, grid, block, before_arguments(problem)))
     if several and combine.after:
-        grid = min(problem.results, blocks)
+        grid = min(-(-problem.results // second_teams(problem, config)), blocks)
         launches.append(Launch(names.after, grid, config.second_block, after_arguments(problem)))
     return tuple(launches)
 
@@ -307,7 +339,7 @@ def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
     tiles_each = -(-problem.n // (tile * parts)) + 1
     ragged = 2 + -(-tile // team_of(config)) + 16 // dtype_named(problem.dtype).bytes
     combine = COMBINES[config.combine]
-    last = config.second_block if combine.after else team_of(config)
+    last = second_team(problem, config) if combine.after else team_of(config)
     trees = config.accumulators + 2 * config.block.bit_length() + 8
     together = parts if combine.in_turn else -(-parts // last) + 2 * last.bit_length()
     full = chain + tiles_each + ragged + trees + together

@@ -32,6 +32,8 @@ from redtune.plan import (
     meets_of,
     operands_of,
     results_at_once,
+    second_team,
+    second_teams,
     state_layout,
 )
 from redtune.sweeps import Sweeps, sweeps_of
@@ -146,6 +148,7 @@ class Text:
     finish: tuple[str, ...]
     finish_args: tuple[str, ...]
     has_running: bool
+    has_begun: bool
     has_parts: bool
     is_compensated: bool
     is_masked: bool
@@ -173,6 +176,7 @@ class Text:
 def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device, output: str = "value") -> Text:
     """Everything the templates read. `output` is "value", or "state" for a kernel that leaves its state unfinished."""
     op, combine, split = operator_of(problem), COMBINES[config.combine], is_split(problem, config)
+    has_running = keeps_losses(op, problem.accumulate) and not problem.is_compensated
     result = dtype_named(result_of(problem))
     names, lanes = entry_names(problem, config), lanes_of(config, dialect, device)
     cells = cells_of(problem, config)
@@ -224,7 +228,8 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         sweeps=sweeps,
         finish=tuple(_narrowed(spell(text, words, finish_names), narrows, part, dialect) for text in op.finish),
         finish_args=finish_arguments(problem),
-        has_running=keeps_losses(op, problem.accumulate) and not problem.is_compensated,
+        has_running=has_running,
+        has_begun=has_running and (config.walk == "tile" or (split and not combine.in_turn)),
         has_parts=folds_in_ints(problem),
         is_compensated=problem.is_compensated,
         is_masked=problem.is_masked,
@@ -403,6 +408,10 @@ def _constants(problem: Problem, config: Config, lanes: int, folds_words: bool) 
     if problem.layout != "flat":
         own = "VECTOR results" if is_wide(problem, config) else "a result"
         rows.append(Constant("TEAMS", config.block // team, f"teams of a block, each with {own} of its own"))
+    if problem.layout != "flat" and is_split(problem, config) and COMBINES[config.combine].after:
+        shared = second_team(problem, config)
+        rows.append(Constant("SECOND_TEAM", shared, "threads of the second pass that share a result"))
+        rows.append(Constant("SECOND_TEAMS", second_teams(problem, config), "teams of a block of the second pass"))
     if is_wide(problem, config):
         rows.append(Constant("AT_ONCE", results_at_once(problem, config), "results that a block takes at once"))
     if team > 1 and config.exchange != "lds":

@@ -111,6 +111,11 @@ def _by_shuffles(meet: Meet, config: Config, lanes: int) -> Iterator[Step]:
         return
     before = "block" if meet.joins > 1 else ""
     yield Step(heads, False, writes=(tuple(t // config.wave for t in heads),), before=before, after="block")
+    if meet.by_one:
+        yield Step((0,), False, reads=tuple((tail,) for tail in range(meet.tails)))
+        for offset in meet.tail_offsets:
+            yield from [Step((0,), True)] * min(offset, meet.tails - offset)
+        return
     first = tuple(range(min(lanes, meet.team)))
     waiting = first[: meet.tails]
     yield Step(waiting, False, reads=(waiting,))

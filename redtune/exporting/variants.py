@@ -25,6 +25,7 @@ from redtune.plan import (
     make_plan,
     read_bytes,
     results_at_once,
+    second_teams,
 )
 from redtune.render import render
 from redtune.text import make_text
@@ -76,6 +77,7 @@ class Variant:
             "tile": plan.tile,
             "block": config.block,
             "second_block": config.second_block,
+            "second_teams": second_teams(problem, config),
             "teams": results_at_once(problem, config),
             "split": config.split,
             "is_tiled": problem.layout == "flat" and config.walk == "tile",

@@ -40,7 +40,7 @@ def agrees(config: Config, device: Device) -> None:
     assert result == problem.n, "the notes have changed nothing"
     for lanes in WAVES:
         if lanes >= config.wave:  # a narrower wave would have another text, with joins of its own
-            counted, noted = count(steps_on(config, lanes), lanes), seen(threads, lanes, BANKS)
+            counted, noted = count(steps_on(problem, config, lanes), lanes), seen(threads, lanes, BANKS)
             assert {name: getattr(counted, name) for name in noted.__dict__} == noted.__dict__, lanes
 
 

@@ -18,7 +18,7 @@ from redtune.defaults import default_config
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.instructions import Instruction, Reading, is_dpp, load_bits, parse, read
 from redtune.lanes import FETCHES, moves_of
-from redtune.plan import entry_names, make_plan
+from redtune.plan import entry_names, make_plan, second_team
 from redtune.types import Kernel, Problem
 from tests.need import need
 from tests.text.kernels import LAYOUTS, PAIRS, Target, config, problem, reasons, rendered, target
@@ -220,8 +220,9 @@ def test_every_thread_reaches_the_first_one_of_its_team_once(arch: str) -> None:
         source, team = rendered(on, c, p).source, team_of(c)
         wanted = [of(range(at, at + team)) for at in range(0, c.block, team)]
         assert meeting(on, c, team, c.block, source, "meet_block") == wanted, c
-        second = meeting(on, c, c.second_block, c.second_block, source, "meet_second")
-        assert second == [of(range(c.second_block))], c
+        shared = second_team(p, c)
+        wanted = [of(range(at, at + shared)) for at in range(0, c.second_block, shared)]
+        assert meeting(on, c, shared, c.second_block, source, "meet_second") == wanted, c
         seen += 1
     assert seen > 60
 

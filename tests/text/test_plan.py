@@ -25,6 +25,7 @@ from redtune.plan import (
     entry_names,
     halvings,
     held_at_once,
+    is_light,
     is_split,
     is_wide,
     lanes_of,
@@ -32,6 +33,7 @@ from redtune.plan import (
     make_meet,
     make_plan,
     read_bytes,
+    second_team,
     state_layout,
 )
 from redtune.refusals import MAX_BLOCKS, MAX_CHAIN, MAX_SCRATCH_BYTES
@@ -180,11 +182,11 @@ def test_launches_around_rows_that_blocks_share() -> None:
     assert before.args == ("outer", "out", "out_outer")
     assert (main.entry, main.grid, main.block) == ("redtune_sum_float32_rows", 20, 64)
     assert main.args == ("data", "data_first", "data_outer", "n", "outer", "parts", "out", "out_outer")
-    main, second = planned(COLUMNS, block=64, split=4, combine="two_pass", second_block=64).launches
+    main, second = planned(COLUMNS, block=64, split=4, combine="two_pass", second_block=64).launches  # 120 results
     steps = tuple(f"data_{name}" for name in ("first", "outer", "n", "inner"))
     sizes = ("n", "outer", "inner")
     assert main.args == ("data", *steps, *sizes, "parts", "partials", "out", "out_outer", "out_inner")
-    assert (second.entry, second.grid, second.block) == ("redtune_sum_float32_columns_second", 20, 64)
+    assert (second.entry, second.grid, second.block) == ("redtune_sum_float32_columns_second", 20, 64)  # of 60 pairs
     assert second.args == ("partials", "parts", "outer", "inner", "out", "out_outer", "out_inner")
 
 
@@ -465,6 +467,39 @@ def test_how_threads_meet() -> None:
     assert (short.block_steps, short.tail_steps) == ((), (32, 16, 8, 4, 2, 1))
 
 
+def test_one_thread_folds_what_tails_left_of_light_states() -> None:
+    """A word or a double, where lanes meet by shuffles and leave something."""
+    light = {"float32": True, "float64": True, "int32": False, "int8": False}  # integers add up in 64 bits
+    assert {dtype: is_light(problem("sum", dtype)) for dtype in light} == light
+    assert is_light(problem("max", "int32"))
+    assert not any(is_light(problem(op, "float32")) for op in ("argmax", "var", "logsumexp", "norm_l2"))
+    assert not is_light(problem(is_compensated=True))  # what is lost goes along
+    for expected, block, more in (
+        (True, 256, {}),
+        (True, 1024, {"wave": 64}),
+        (False, 32, {}),
+        (False, 256, {"exchange": "lds"}),
+        (False, 256, {"exchange": "redux"}),
+    ):
+        assert make_meet("m", block, block, config(block=block, **more), 32, is_light=True).by_one is expected
+        assert not make_meet("m", block, block, config(block=block, **more), 32).by_one
+
+
+def test_teams_of_a_second_pass() -> None:
+    """As many threads as a result has states, in whole tails where they meet by shuffles."""
+    two = {"combine": "two_pass", "second_block": 256}
+    assert second_team(problem(), config(**two)) == 256
+    for split, by_shuffles, through_memory in ((2, 32, 2), (16, 32, 16), (64, 64, 64), (512, 256, 256)):
+        assert second_team(ROWS, config(split=split, **two)) == by_shuffles
+        assert second_team(ROWS, config(split=split, exchange="lds", **two)) == through_memory
+    assert second_team(ROWS, config(split=2, wave=64, **two)) == 64
+    # A tree with a tail is one of a whole block.
+    assert second_team(ROWS, config(split=2, exchange="lds", tree="unrolled", **two)) == 256
+    many = dataclasses.replace(ROWS, outer=10_000)
+    main, second = planned(many, block=64, split=4, **two).launches
+    assert second.grid == min(-(-10_000 // 8), main.grid)
+
+
 def test_how_a_team_meets() -> None:
     few = make_meet("m", 256, 8, config(team=8), 32)
     assert (few.tails, few.joins, few.slots, few.lane_offsets, few.tail_offsets) == (1, 1, 1, (4, 2, 1), ())
@@ -538,7 +573,7 @@ def simulated_depth(p: Problem, c: Config, on: Target, head: int) -> int:
     if c.combine == "cluster":
         depth += c.cluster - 1
         parts //= c.cluster
-    last = c.second_block if c.combine == "two_pass" else team
+    last = second_team(p, c) if c.combine == "two_pass" else team
     return depth + (parts if c.combine == "atomic" else -(-parts // last) + tree_depth(last))
 
 
@@ -577,7 +612,7 @@ def test_what_rounds_within_a_tile_and_where_threads_meet(dialect: str) -> None:
                 within = chain_of(p, c) + rounded
                 met = 1 + tree_depth(team_of(c))
                 if parts > 1:
-                    met += 1 + tree_depth(c.second_block if c.combine == "two_pass" else team_of(c))
+                    met += 1 + tree_depth(second_team(p, c) if c.combine == "two_pass" else team_of(c))
                     met += c.combine == "cluster"
                 assert depths.chain == within + met
             assert -(-held_at_once(p, c) // c.accumulators) <= MAX_CHAIN or folds_in_ints(p)

@@ -301,7 +301,7 @@ static cl_int launch_all(const Handle *handle, const Plan *plan, Chain *chain, c
     } grids[STEPS] = {
         [BEFORE] = {1, 1},
         [MAIN] = {plan->blocks, v->block},
-        [AFTER] = {least(plan->results, plan->blocks), v->second_block},
+        [AFTER] = {1, v->second_block},
     };
     cl_int error = CL_SUCCESS;
     for (int k = 0; k < STEPS && error == CL_SUCCESS; k++)

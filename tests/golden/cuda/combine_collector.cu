@@ -88,6 +88,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -191,14 +199,22 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
@@ -212,8 +228,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
     const index_t blocks = (index_t)gridDim.x - ((index_t)gridDim.x > 1);  // those with a share; one more collects
     if (block == blocks) {
         // The collector, which has no share. It is the last block of the grid, so the others run by the time it waits.
-        Running all = fresh();
-        for (index_t i = thread; i < blocks; i += BLOCK)
+        index_t i = thread;
+        Running all = i < blocks ? begun(take(counter + i * CELLS)) : fresh();
+        for (i += BLOCK; i < blocks; i += BLOCK)
             all = gather(all, take(counter + i * CELLS));
         State state = settled(all);
         state = meet_block(state, slots);

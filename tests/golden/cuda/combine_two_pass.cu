@@ -89,6 +89,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -126,14 +134,22 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
@@ -150,14 +166,22 @@ static __device__ __forceinline__ State meet_second(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
@@ -226,8 +250,9 @@ extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_s
 {
     __shared__ State slots[8];
     const int thread = (int)threadIdx.x;
-    Running all = fresh();
-    for (index_t i = thread; i < parts; i += SECOND_BLOCK)
+    index_t i = thread;
+    Running all = i < parts ? begun(partials[i]) : fresh();
+    for (i += SECOND_BLOCK; i < parts; i += SECOND_BLOCK)
         all = gather(all, partials[i]);
     State state = settled(all);
     state = meet_second(state, slots);

@@ -91,6 +91,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -135,14 +143,22 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
@@ -210,8 +226,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
         }
         __syncthreads();
         if (is_last) {
-            Running all = fresh();
-            for (index_t i = thread; i < blocks; i += BLOCK)
+            index_t i = thread;
+            Running all = i < blocks ? begun(partials[i]) : fresh();
+            for (i += BLOCK; i < blocks; i += BLOCK)
                 all = gather(all, partials[i]);
             state = settled(all);
             state = meet_block(state, slots);

@@ -126,13 +126,19 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 4 tails left.
-    if (thread % 128 < LANES) {
-        state = identity();
-        if (lane < 4)
-            state = slots[thread / TEAM * 4 + lane];
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 4 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread % 128 == 0) {
+        State part[4];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = slots[thread / 128 * 4 + i];
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }

@@ -93,14 +93,22 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }

@@ -111,6 +111,16 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.tiny = s.tiny;
+    all.ordinary = s.ordinary;
+    all.huge = s.huge;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -136,7 +146,7 @@ static __device__ __forceinline__ value_t in_common(value_t a, value_t b) {
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    return (result_part_t)((a.huge > 0) ? (sqrt(a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f)) / 0x1p-85f) : ((a.ordinary == 0) ? (sqrt(a.tiny) / 0x1p90f) : sqrt(a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f))));
+    return (result_part_t)(sqrt((a.huge > 0) ? (a.huge + ((a.ordinary * 0x1p-85f) * 0x1p-85f)) : ((a.ordinary == 0) ? a.tiny : (a.ordinary + ((a.tiny / 0x1p90f) / 0x1p90f)))) * ((a.huge > 0) ? (1 / 0x1p-85f) : ((a.ordinary == 0) ? (1 / 0x1p90f) : 1)));
 }
 
 // The state of the lane `offset` further on.
@@ -259,8 +269,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_norm_l2_float32(
         }
         __syncthreads();
         if (is_last) {
-            Running all = fresh();
-            for (index_t i = thread; i < blocks; i += BLOCK)
+            index_t i = thread;
+            Running all = i < blocks ? begun(partials[i]) : fresh();
+            for (i += BLOCK; i < blocks; i += BLOCK)
                 all = gather(all, partials[i]);
             state = settled(all);
             state = meet_block(state, slots);

@@ -90,6 +90,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -207,8 +215,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
                 is_last = count_up(counter + group) == (unsigned int)(parts - 1);
             __syncthreads();
             if (is_last) {
-                Running all = fresh();
-                for (index_t i = is_there ? member : parts; i < parts; i += TEAM)
+                index_t i = is_there ? member : parts;
+                Running all = i < parts ? begun(partials[result * parts + i]) : fresh();
+                for (i += TEAM; i < parts; i += TEAM)
                     all = gather(all, partials[result * parts + i]);
                 state = settled(all);
                 state = meet_block(state, slots);

@@ -10,6 +10,8 @@ constexpr int TEAM = 8;  // threads that share a result
 constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int SECOND_BLOCK = 256;  // threads of the second pass
 constexpr int TEAMS = 16;  // teams of a block, each with a result of its own
+constexpr int SECOND_TEAM = 32;  // threads of the second pass that share a result
+constexpr int SECOND_TEAMS = 8;  // teams of a block of the second pass
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 32;  // elements a team folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
@@ -91,6 +93,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -124,27 +134,13 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     return state;
 }
 
-// The threads of a block of 256 meet: the state returned to the first one covers them all.
+// The threads of each team of 32 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_second(State state, State *slots) {
-    const int thread = (int)threadIdx.x;
     state = merge(state, shuffle_down(state, 16));
     state = merge(state, shuffle_down(state, 8));
     state = merge(state, shuffle_down(state, 4));
     state = merge(state, shuffle_down(state, 2));
     state = merge(state, shuffle_down(state, 1));
-    const int lane = thread % LANES;
-    if (lane == 0)
-        slots[thread / WAVE] = state;
-    __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
-    }
     return state;
 }
 
@@ -227,17 +223,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32_rows(
 extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_rows_second(
     const State *partials, index_t parts, index_t outer, result_t *out, index_t out_outer)
 {
-    __shared__ State slots[8];
+    __shared__ State slots[1];
     const int thread = (int)threadIdx.x;
+    const int which = thread / SECOND_TEAM;
+    const int member = thread % SECOND_TEAM;
     const index_t results = outer;
-    for (index_t result = (index_t)blockIdx.x; result < results; result += (index_t)gridDim.x) {
-        Running all = fresh();
-        for (index_t i = thread; i < parts; i += SECOND_BLOCK)
+    const index_t groups = (results + SECOND_TEAMS - 1) / SECOND_TEAMS;
+    for (index_t group = (index_t)blockIdx.x; group < groups; group += (index_t)gridDim.x) {
+        const index_t result = group * SECOND_TEAMS + which;
+        const bool is_there = result < results;
+        index_t i = is_there ? member : parts;
+        Running all = i < parts ? begun(partials[result * parts + i]) : fresh();
+        for (i += SECOND_TEAM; i < parts; i += SECOND_TEAM)
             all = gather(all, partials[result * parts + i]);
         State state = settled(all);
         state = meet_second(state, slots);
-        if (thread == 0)
+        if (member == 0 && is_there)
             out[result * out_outer] = finish(state);
-        __syncthreads();  // shared memory is free for the next result
     }
 }

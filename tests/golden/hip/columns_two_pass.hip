@@ -9,6 +9,8 @@ constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int TEAM = 8;  // threads that share a result
 constexpr int SECOND_BLOCK = 256;  // threads of the second pass
 constexpr int TEAMS = 16;  // teams of a block, each with a result of its own
+constexpr int SECOND_TEAM = 4;  // threads of the second pass that share a result
+constexpr int SECOND_TEAMS = 64;  // teams of a block of the second pass
 constexpr int TILE = 32;  // elements a team folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange lds: how the lanes of a block meet
@@ -79,6 +81,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -112,13 +122,14 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     return slots[thread];
 }
 
-// The threads of a block of 256 meet: the state returned to the first one covers them all.
+// The threads of each team of 4 meet: the state returned to the first one covers them all.
 static __device__ __forceinline__ State meet_second(State state, State *slots) {
     const int thread = (int)threadIdx.x;
+    const int member = thread % 4;
     slots[thread] = state;
     __syncthreads();
-    for (int s = 256 / 2; s > 0; s /= 2) {
-        if (thread < s)
+    for (int s = 4 / 2; s > 0; s /= 2) {
+        if (member < s)
             slots[thread] = merge(slots[thread], slots[thread + s]);
         __syncthreads();
     }
@@ -208,15 +219,22 @@ extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_c
 {
     __shared__ State slots[256];
     const int thread = (int)threadIdx.x;
+    const int which = thread / SECOND_TEAM;
+    const int member = thread % SECOND_TEAM;
     const index_t results = outer * inner;
-    for (index_t result = (index_t)blockIdx.x; result < results; result += (index_t)gridDim.x) {
-        Running all = fresh();
-        for (index_t i = thread; i < parts; i += SECOND_BLOCK)
+    const index_t groups = (results + SECOND_TEAMS - 1) / SECOND_TEAMS;
+    for (index_t group = (index_t)blockIdx.x; group < groups; group += (index_t)gridDim.x) {
+        const index_t result = group * SECOND_TEAMS + which;
+        const bool is_there = result < results;
+        index_t i = is_there ? member : parts;
+        Running all = i < parts ? begun(partials[result * parts + i]) : fresh();
+        for (i += SECOND_TEAM; i < parts; i += SECOND_TEAM)
             all = gather(all, partials[result * parts + i]);
         State state = settled(all);
         state = meet_second(state, slots);
-        if (thread == 0)
+        if (member == 0 && is_there)
             out[result / inner * out_outer + result % inner * out_inner] = finish(state);
-        __syncthreads();  // shared memory is free for the next result
+
+        __syncthreads();  // shared memory is free for the next group
     }
 }

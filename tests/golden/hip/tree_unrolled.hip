@@ -88,6 +88,14 @@ static __device__ __forceinline__ Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static __device__ __forceinline__ Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
@@ -227,8 +235,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
         }
         __syncthreads();
         if (is_last) {
-            Running all = fresh();
-            for (index_t i = thread; i < blocks; i += BLOCK)
+            index_t i = thread;
+            Running all = i < blocks ? begun(partials[i]) : fresh();
+            for (i += BLOCK; i < blocks; i += BLOCK)
                 all = gather(all, partials[i]);
             state = settled(all);
             state = meet_block(state, slots);

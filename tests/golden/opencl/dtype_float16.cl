@@ -94,6 +94,14 @@ static inline Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static inline Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static inline Running gather(Running a, State b) {
     Running s;
@@ -136,14 +144,22 @@ static inline State meet_block(State state, __local State *slots) {
     if (lane == 0)
         slots[get_sub_group_id()] = state;
     barrier(CLK_LOCAL_MEM_FENCE);
-    // The first lanes fold what the 8 tails left.
-    if (get_sub_group_id() == 0) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
@@ -217,8 +233,9 @@ __kernel void redtune_sum_float16(
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (is_last) {
-            Running all = fresh();
-            for (index_t i = thread; i < blocks; i += BLOCK)
+            index_t i = thread;
+            Running all = i < blocks ? begun(partials[i]) : fresh();
+            for (i += BLOCK; i < blocks; i += BLOCK)
                 all = gather(all, partials[i]);
             state = settled(all);
             state = meet_block(state, slots);

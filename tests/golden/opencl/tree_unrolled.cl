@@ -88,6 +88,14 @@ static inline Running fresh(void) {
     return s;
 }
 
+// The first state: what is added to nothing loses nothing.
+static inline Running begun(State b) {
+    const State s = merge(identity(), b);
+    Running all = fresh();
+    all.total = s.total;
+    return all;
+}
+
 // One state more.
 static inline Running gather(Running a, State b) {
     Running s;
@@ -221,8 +229,9 @@ __kernel void redtune_sum_float32(
         }
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
         if (is_last) {
-            Running all = fresh();
-            for (index_t i = thread; i < blocks; i += BLOCK)
+            index_t i = thread;
+            Running all = i < blocks ? begun(partials[i]) : fresh();
+            for (i += BLOCK; i < blocks; i += BLOCK)
                 all = gather(all, partials[i]);
             state = settled(all);
             state = meet_block(state, slots);
