@@ -36,7 +36,8 @@ WIDE = 1 << 20  # of a line of YAML that is not to be broken
 class Row:
     """One layout and size: the config that is shipped, and what was measured. `config` is written as the knobs that
     differ from the default `Config`; `candidates` says how many configs were timed, `default_us` what the config took
-    that would run without this row."""
+    that would run without this row. Where the row is older than its file, `templates`, `commit`, `command` and `found`
+    are its own."""
 
     layout: str
     n: int
@@ -50,6 +51,10 @@ class Row:
     outer: int = 1
     inner: int = 1
     determinism: str = "run-to-run"  # what the config promises: "run-to-run" or "varies"
+    templates: str = ""
+    commit: str = ""
+    command: str = ""
+    found: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +116,9 @@ class Sheet:
             determinism=row.determinism,
             trials=row.candidates,
             seed=self.seed,
-            found=self.found,
-            versions=self.versions | {"commit": self.commit, "command": self.command},
-            templates=self.templates,
+            found=row.found or self.found,
+            versions=self.versions | {"commit": row.commit or self.commit, "command": row.command or self.command},
+            templates=row.templates or self.templates,
             format=self.format,
         )
 
@@ -148,13 +153,18 @@ def _read_once(path: Path, modified_ns: int, size: int, is_file: bool) -> tuple[
             text = f"the shipped configs {path} are of another version of redtune and count as absent; so do the others"
             warn_once(text, about="another format of shipped configs")
             return ()
-        sheet = from_json(Sheet, data)
-        expected = f"{folder_name(sheet.device)}/{sheet.file_name}"
-        if f"{path.parent.name}/{path.name}" != expected:
-            raise NotPlain(f"they were written for {expected}")
-        return sheet.bests()
+        return _sheet_of(data, path).bests()
     except (OSError, ValueError, OverflowError, RedtuneError) as error:
         return _unusable(path, error)
+
+
+def _sheet_of(data: Any, path: Path) -> Sheet:
+    """A file's data, of what the file is called for."""
+    sheet = from_json(Sheet, data)
+    expected = f"{folder_name(sheet.device)}/{sheet.file_name}"
+    if f"{path.parent.name}/{path.name}" != expected:
+        raise NotPlain(f"they were written for {expected}")
+    return sheet
 
 
 def _unusable(path: Path, error: Exception) -> tuple[Best, ...]:
@@ -232,6 +242,27 @@ def origin(best: Best, problem: Problem, device: Device, temperature: str) -> st
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def with_older(sheet: Sheet, path: Path) -> Sheet:
+    """A sheet and those rows of the file at `path` that it has none for, each with its own evidence. Raises UsageError
+    where they were measured on another device or by another version."""
+    if not path.exists():
+        return sheet
+    older = _sheet_of(read_plain(path, MAX_FILE_BYTES), path)
+    if (older.device, older.format) != (sheet.device, sheet.format):
+        raise UsageError(f"{path} was measured on another device or by another version: its rows cannot be kept")
+    fresh = {_size_of(row) for row in sheet.rows}
+    kept = (row for row in older.rows if _size_of(row) not in fresh)
+    names = ("templates", "commit", "command", "found")
+    rows = [replace(row, **{name: getattr(row, name) or getattr(older, name) for name in names}) for row in kept]
+    return replace(sheet, rows=(*sheet.rows, *rows))
+
+
+def _size_of(row: Row) -> tuple[str, tuple[int, ...]]:
+    """The layout and size class: of each a file has one row."""
+    problem = make_problem("sum", "float32", row.n, outer=row.outer, inner=row.inner)
+    return row.layout, buckets(problem)
 
 
 def sheet_text(sheet: Sheet) -> str:

@@ -4,7 +4,8 @@
     python results/ship.py --out configs --binaries DIR --commit REV --time-limit 400 [--ops sum,max] [--dtypes float32]
 
 The first needs no device: it compiles every config that may be tried into DIR. The second writes
-configs/<backend>-<arch>/<operator>-<dtype>.yaml on whichever device is there, every minute and at the end. Candidates
+configs/<backend>-<arch>/<operator>-<dtype>.yaml on whichever device is there, every minute and at the end; rows of
+other sizes that a file has are kept. Candidates
 of a problem are timed in turns, the best of them once more beside the default; one is shipped when it beats the default
 beyond noise, else the default is. The judge proves each kernel right on a problem of moderate size first, as its text
 serves every size; one that fails is dropped and named.
@@ -13,6 +14,7 @@ serves every size; one that fails is dropped and named.
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import json
 import subprocess
@@ -34,7 +36,7 @@ from redtune.lab import find_device
 from redtune.operators import OPERATORS
 from redtune.problems import make_problem
 from redtune.render import templates_digest
-from redtune.shipped import Sheet, sheet_text
+from redtune.shipped import Sheet, sheet_text, with_older
 from redtune.store import folder_name, format_number
 from redtune.tuner import versions
 from redtune.types import Device, Problem
@@ -52,6 +54,8 @@ def commit() -> str:
 
 def wanted(options: argparse.Namespace) -> list[Problem]:
     """The problems asked for, the most wanted first."""
+    if options.table:
+        return behind(Path(options.table), options.below)
     found = []
     for op in parse_names(options.ops) or OPS:
         for dtype in parse_names(options.dtypes) or DTYPE_ORDER:
@@ -67,6 +71,19 @@ def wanted(options: argparse.Namespace) -> list[Problem]:
     return sorted(each.values(), key=importance)
 
 
+def behind(path: Path, below: float) -> list[Problem]:
+    """The problems of a table of `redtune bench --csv` in which a library is ahead, or no further behind than `below`
+    says: the worst first."""
+    with path.open(newline="") as file:
+        cells = {(row["op"], row["dtype"], row["layout"], row["size"]): row for row in csv.DictReader(file)}
+    rows = sorted((row for row in cells.values() if row["speedup"]), key=lambda row: float(row["speedup"]))
+    return [
+        make_problem(row["op"], row["dtype"], int(row["n"]), outer=int(row["outer"]), inner=int(row["inner"]))
+        for row in rows
+        if float(row["speedup"]) < below
+    ]
+
+
 def own_sizes(options: argparse.Namespace, op: str, dtype: str) -> list[Problem]:
     """The sizes that are named instead of the grid's."""
     rows = [parse_shape(text) or () for text in parse_names(options.rows)]
@@ -80,7 +97,7 @@ def own_sizes(options: argparse.Namespace, op: str, dtype: str) -> list[Problem]
 
 def command(options: argparse.Namespace) -> str:
     """What to type for the same rows again."""
-    said = ("ops", "dtypes", "layouts", "flat", "rows", "columns")
+    said = ("ops", "dtypes", "layouts", "flat", "rows", "columns", "table")
     words = [f"--{name} {getattr(options, name)}" for name in said if getattr(options, name)]
     words += [f"--time-limit {options.time_limit:g}"] if options.time_limit < NO_LIMIT_S else []
     return " ".join(["python results/ship.py", *words])
@@ -114,7 +131,7 @@ def write(shipper: Shipper, options: argparse.Namespace) -> int:
     for sheet in made:
         path = Path(options.out) / folder_name(sheet.device) / sheet.file_name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(sheet_text(sheet))
+        path.write_text(sheet_text(with_older(sheet, path)))
     return sum(len(sheet.rows) for sheet in made)
 
 
@@ -160,6 +177,8 @@ def main() -> int:
         parser.add_argument(f"--{name}", help=f"only these: {example}")
     for name, example in (("flat", "2**10,2**20"), ("rows", "10000x512"), ("columns", "512x10000")):
         parser.add_argument(f"--{name}", help=f"these sizes instead of the grid: {example}")
+    parser.add_argument("--table", metavar="CSV", help="the problems of a table of redtune bench, those behind first")
+    parser.add_argument("--below", type=float, default=1.1, help="of a table: speed-ups over the best library")
     options = parser.parse_args()
     problems = wanted(options)
     if options.compile_only:

@@ -80,6 +80,8 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             {"block": 1024, "load": 4, "items": 4, "walk": "tile"},
             *crossed(block=(512,), load=(8,), items=(2, 4), walk=("tile",)),
             *crossed(block=(256,), load=(4,), items=(4, 8, 16), walk=("tile",)),
+            *crossed(block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), exchange=("redux",)),
+            *crossed(block=(128, 256), load=(16,), items=(4, 8), walk=("tile",)),
             {"block": 512, "load": 16, "items": 2, "combine": "two_pass"},
         ],
     ),
@@ -91,6 +93,9 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             *crossed(block=(128, 256), load=(16,), items=(1, 4), walk=("tile",), combine=("atomic",)),
             *crossed(block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("cluster",), cluster=(4, 8)),
             *crossed(block=(512, 1024), load=(16,), items=(4,), walk=("tile",), combine=("collector",)),
+            *crossed(
+                block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",), exchange=("redux",)
+            ),
             {"block": 1024, "load": 16, "items": 8, "combine": "two_pass"},
         ],
     ),
@@ -101,6 +106,10 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             *crossed(block=(128, 256), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic",)),
             *crossed(block=(1024,), load=(16,), items=(4,), walk=("tile",), combine=("collector", "last_block")),
             *crossed(block=(512,), load=(16,), items=(4,), blocks_per_cu=(1,), combine=("collector", "last_block")),
+            *crossed(
+                block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector",), exchange=("redux",)
+            ),
+            *crossed(block=(512, 1024), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",)),
         ],
     ),
     (
@@ -109,6 +118,7 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             *crossed(block=(512,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "atomic")),
             *crossed(block=(1024,), load=(16,), items=(4,), blocks_per_cu=(1, 2), combine=("collector", "last_block")),
             *crossed(block=(512,), load=(16,), items=(4, 8), blocks_per_cu=(1, 2)),
+            *crossed(block=(256,), load=(16,), items=(4,), blocks_per_cu=(3, 4, 6), combine=("collector",)),
             {"block": 256, "items": 4, "blocks_per_cu": 8, "combine": "collector"} | _STREAMED,
             {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
@@ -151,7 +161,16 @@ _ROWS: list[tuple[int, list[Shape]]] = [
         [
             *crossed(block=(256,), load=(16,), items=(4, 8), team=(32, 64), blocks_per_cu=(8,)),
             *crossed(block=(256,), load=(16,), items=(2, 8), team=(8, 16), blocks_per_cu=(16,)),
-            *crossed(block=(128, 256), load=(16,), items=(4, 8), team=(WHOLE_BLOCK,), blocks_per_cu=(16,)),
+            *crossed(block=(128, 256), load=(16,), items=(4, 8), team=(WHOLE_BLOCK,), blocks_per_cu=(16, 32)),
+            *crossed(block=(256, 512), load=(16,), items=(4,), team=(128, WHOLE_BLOCK), blocks_per_cu=(4, 32)),
+            *crossed(
+                block=(256,),
+                items=(4, 8),
+                team=(64, WHOLE_BLOCK),
+                blocks_per_cu=(8, 32),
+                load=(16,),
+                hint=("streaming",),
+            ),
         ],
     ),
     (
@@ -160,7 +179,8 @@ _ROWS: list[tuple[int, list[Shape]]] = [
             *crossed(block=(256, 512), load=(16,), items=(4, 8), team=(WHOLE_BLOCK,), blocks_per_cu=(4,)),
             {"block": 1024, "load": 16, "items": 4, "blocks_per_cu": 4},
             {"block": 256, "load": 16, "items": 8, "team": 64, "blocks_per_cu": 8},
-            {"block": 512, "items": 4, "blocks_per_cu": 8} | _STREAMED,
+            *crossed(block=(256, 512), items=(4,), blocks_per_cu=(8, 32), load=(16,), hint=("streaming",)),
+            *crossed(block=(256, 512), load=(16,), items=(4,), blocks_per_cu=(32,)),
         ],
     ),
     (
@@ -195,13 +215,23 @@ _COLUMNS: list[tuple[int, list[Shape]]] = [
         [
             *crossed(block=(256,), load=(4, 8, 16), items=(4, 8), team=(4, 8), blocks_per_cu=(8,)),
             *crossed(block=(256, 512), load=(16,), items=(4, 8), team=(16,), blocks_per_cu=(4,)),
+            *crossed(block=(256,), load=(8, 16), items=(8,), team=(8, 16), split=(2, 4, 8), combine=("two_pass",)),
             {"block": 256, "load": 16, "items": 8, "team": 8, "split": 4, "combine": "two_pass", "blocks_per_cu": 8},
         ],
     ),
     (
         1 << 18,
         [
-            *crossed(block=(256,), load=(8, 16), items=(4, 8), team=(8, 16), split=(16,), combine=("two_pass",)),
+            *crossed(block=(256,), load=(8, 16), items=(4, 8), team=(8, 16), split=(8, 16, 32), combine=("two_pass",)),
+            *crossed(
+                block=(256,),
+                load=(16,),
+                items=(8,),
+                team=(8,),
+                split=(8, 16),
+                blocks_per_cu=(4, 8),
+                combine=("two_pass",),
+            ),
             *crossed(block=(256, 512), items=(8,), team=(8, 16), split=(8, 16), blocks_per_cu=(8,)),
             {"block": 256, "load": 16, "items": 8, "team": 16, "split": 64, "combine": "two_pass", "blocks_per_cu": 8},
         ],
@@ -210,7 +240,7 @@ _COLUMNS: list[tuple[int, list[Shape]]] = [
         1 << 62,
         [
             *crossed(block=(256, 512), load=(16,), items=(4, 8), team=(16, 64), split=(512,), combine=("two_pass",)),
-            *crossed(block=(256,), load=(8, 16), items=(8,), team=(8, 32), split=(256,), combine=("two_pass",)),
+            *crossed(block=(256,), load=(8, 16), items=(8,), team=(8, 32), split=(64, 128, 256), combine=("two_pass",)),
             *crossed(block=(256, 512), items=(8,), team=(8, 16), split=(64, 256), blocks_per_cu=(8,)),
         ],
     ),
