@@ -34,7 +34,9 @@ def _step_in_words(step: Step, lanes: int) -> str:
     stride = threads[1] - threads[0] if len(threads) > 1 else 1
     who = f"threads 0 to {threads[-1]}" + (f" by {stride}" if stride > 1 else "") if threads[-1] else "thread 0"
     runs = step.serialised(lanes)
-    where = "by shuffles" if not step.reads else f"slot {step.reads[0][-1]} the last to be read"
+    where = "by shuffles" if len(step.threads) > 1 else "in registers"
+    if step.reads:
+        where = f"slot {step.reads[0][-1]} the last to be read"
     if len(step.reads) > 1:
         where = (
             f"slots {step.writes[0][0]} and {step.reads[1][0]} first, {step.writes[0][-1]} and {step.reads[1][-1]} last"

@@ -19,7 +19,7 @@ class Gather:
 
     The first: `lift` of each element (`x0` is the first one, `count` how many there are), then `merge` of two such
     numbers, `a` and `b`; `common` of the last one, `a`, is `t`. Where there is a `guard`, of the state so far (`a`) and
-    `t`, the tile counts only if it holds. The second: `s`, the sum of `added` over the elements, or `i`, the index of
+    `t`, the tile counts only if it holds, and takes its place then. The second: `s`, the sum of `added` over the elements, or `i`, the index of
     the first element for which `found` holds. `state` gives the fields of the tile's state, and may read `a` too.
     """
 
@@ -40,7 +40,7 @@ def first_of(order: str, chosen: str) -> Gather:
         merge=f"{chosen}(a, b)",
         common="a",
         guard=f"({order}(t, a.value) > {order}(a.value, t)) | (a.index == no_index)",
-        found=f"{order}(x, t) == {order}(t, x)",
+        found="(x == t) | (x != x)",  # no element is NaN unless `t` is
         state=("t", "i"),
     )
 

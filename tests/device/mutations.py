@@ -31,6 +31,7 @@ ATOMIC = Host(knobs={"combine": "atomic"})
 SWAPPED = Host("max", "float32", knobs={"combine": "atomic"})
 COLLECTOR = Host(knobs={"combine": "collector"})
 CLUSTER = Host(knobs={"combine": "cluster", "cluster": 4})
+LIGHT = Host("bitwise_xor", "uint32", knobs=LAST)  # one thread folds what tails left
 REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", **LAST})
 ROWS = Host(layout="rows", knobs={**TEAM, "split": 1})
 ROW_PARTS = Host(layout="rows", knobs=PARTS)
@@ -39,7 +40,9 @@ ROW_SECOND = Host(layout="rows", knobs={**PARTS, **TWO})
 COLUMNS = Host(layout="columns", knobs={**TEAM, "split": 1, "exchange": "lds", "tree": "sequential"})
 COLUMN_PARTS = Host(layout="columns", knobs={**PARTS, "exchange": "lds", "tree": "sequential"})
 FLAT_TREES = tuple(Host(knobs={"exchange": "lds", "tree": tree, **TWO}) for tree in TREES)
-TEAM_TREES = tuple(Host(layout="rows", knobs={**PARTS, **TWO, "exchange": "lds", "tree": tree}) for tree in TREES[:3])
+# Enough parts for a second pass with more than one step.
+OF_TEAMS: dict[str, Any] = {**PARTS, **TWO, "split": 8, "exchange": "lds"}
+TEAM_TREES = tuple(Host(layout="rows", knobs={**OF_TEAMS, "tree": tree}) for tree in TREES[:3])
 COLUMN_TREES = tuple(replace(host, layout="columns") for host in TEAM_TREES)
 UNROLLED = FLAT_TREES[3]
 
@@ -113,6 +116,10 @@ WALKING = (
     Mutation("results of columns without gaps", r"result % inner \* out_inner", "result % inner", (COLUMNS,)),
     Mutation("the last group left out", "group < groups;", "group < groups - 1;", (ROWS, COLUMNS)),
     Mutation("groups rounded down", r"results \+ TEAMS - 1", "results", (ROWS, COLUMNS)),
+    Mutation("groups of a second pass rounded down", r"results \+ SECOND_TEAMS - 1", "results", (ROW_SECOND,)),
+    Mutation(
+        "teams of other threads in a second pass", r"thread / SECOND_TEAM", "thread % SECOND_TEAMS", (ROW_SECOND,)
+    ),
     Mutation("a group too far apart", r"group \+= blocks / parts", "group += blocks / parts + 1", (ROWS, COLUMN_PARTS)),
     Mutation("teams that are not there and store", r"member == 0 && is_there", "member == 0", (ROWS, COLUMNS)),
     Mutation("teams of other threads", r"which = thread / TEAM", "which = thread % TEAMS", (ROWS,)),
@@ -161,9 +168,17 @@ MEETING = (
         "a tail in another's place",
         r"slots\[(thread / WAVE|get_sub_group_id\(\))\] = state",
         "slots[0] = state",
-        (PLAIN,),
+        (PLAIN, LIGHT),
         is_race=True,
     ),
+    Mutation(
+        "a tail that one thread leaves out",
+        r"part\[i\] = merge\(part\[i\], part\[i \+ \d+\]\);",
+        ";",
+        (LIGHT,),
+        is_each=True,
+    ),
+    Mutation("a tail that one thread folds twice", r"part\[i \+ 1\]", "part[i]", (LIGHT,)),
     Mutation("a wave of a tail left out", r"slots\[part \+ 1\]", "slots[part]", (JOINED,), only=("cuda",)),
     Mutation("the last step of a tree left out", "s > 0;", "s > 1;", (FLAT_TREES[2], COLUMNS)),
     Mutation("the first step of a tree left out", r"int s = (\d+) / 2;", r"int s = \1 / 4;", (FLAT_TREES[2], COLUMNS)),
@@ -262,7 +277,7 @@ JOINING = (
     Mutation(
         "one try at an exchange", r"if \(found == seen\.bits\)\n( *)return;", r"\1return;", (SWAPPED,), is_race=True
     ),
-    Mutation("a block of the cluster left out", "r < CLUSTER;", "r < CLUSTER - 1;", (CLUSTER,)),
+    Mutation("a block of the cluster left out", "i < CLUSTER;", "i < CLUSTER - 1;", (CLUSTER,)),
     Mutation("a block of the cluster in another's place", r"&ranks\[rank\]", "&ranks[0]", (CLUSTER,), is_race=True),
 )
 
@@ -380,6 +395,7 @@ MEANING = (
     meaning("tiles that move a mean too far", "gather", r"\) \* share, a", "), a", on("var", "float64")),
     meaning("tiles that do not fade", "gather", r"rises \? fade : 1", "1", on("logsumexp", "float64")),
     meaning("tiles that forget", "gather", r"add\(a\.total, b\.total,", "add(0, b.total,", on("sum", "float64")),
+    meaning("a first state that is lost", "begun", r"= s\.total", "= 0", on("sum", "float32")),
     meaning("a thread that hands on nothing", "settled", r"= a\.total", "= 0", on("sum", "float32")),
     meaning("ddof ignored", "finish", r"a\.seen - ddof", "a.seen - 1", on("var", "float64"), on("std", "float32")),
     meaning("logsumexp without rescaling", "merge", r"rises \? fade : 1", "1", on("logsumexp", "float64")),

@@ -41,7 +41,7 @@ TREES = ("interleaved", "strided", "sequential")
 WALKS = ("tile", "stride", "chunk")
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS, ACCUMULATORS = (1, 4), (1, 4)
-BLOCK, SECOND, TEAM, ITEMS = 32, 64, 8, 2
+BLOCK, SECOND, TEAM, ITEMS, SPLIT = 32, 64, 8, 2, 4
 ROOM = 400  # elements of an input with gaps and strides
 
 
@@ -372,8 +372,10 @@ def meeting(layout: str, tree: str) -> Job:
     """A kernel with that tree in its main launch and its second pass: of teams, several groups of them, and parts."""
     if layout == "flat":
         return Job("max", "float32", small(tree=tree), MANY)
-    knobs = small(tree=tree, split=2, team=TEAM, blocks_per_cu=1)
-    return Job("max", "float32", knobs, shapes_for(layout, 1, BLOCK // TEAM), layout=layout)
+    knobs = small(tree=tree, split=SPLIT, team=TEAM, blocks_per_cu=1)
+    many = (SPLIT + 1) * SECOND // SPLIT + 1  # results: more than the blocks of the second pass take at once
+    shape = (many, TEAM * ITEMS + 1, 1) if layout == "rows" else (1, TEAM * ITEMS + 1, many)
+    return Job("max", "float32", knobs, (*shapes_for(layout, 1, BLOCK // TEAM), shape), layout=layout)
 
 
 MEETINGS = [(tree, layout) for tree in TREES for layout in ("flat", "rows", "columns")]
@@ -391,7 +393,7 @@ def barriers_gone(job: Job) -> list[Edits]:
 
 def ends_gone(job: Job) -> list[Edits]:
     """The last barrier of a tree, which holds the next group back as one at the end does; then each of those too."""
-    steps = [1, 1] if job.knobs["tree"] == "sequential" else [TEAM // 2, SECOND // 2]
+    steps = [1, 1] if job.knobs["tree"] == "sequential" else [TEAM // 2, SPLIT // 2]
     inside = f"        {BARRIER}\n    }}"
     fewer = tuple((inside, f"        if (s != {step}) {BARRIER}\n    }}", 0) for step in steps)
     return [fewer, *((*fewer, (AT_THE_END, "// ", which)) for which in (0, 1))]
@@ -462,7 +464,7 @@ COLUMN = "result / inner * out_outer + result % inner * out_inner"
 FAULTS = {  # what the simulator calls it, and the broken kernel
     "an atomic that is none": (RACE, flat("max", ATOMIC, "merge_into(out + 0, state);", "out[0] = finish(state);")),
     "a read past the input": (STRAY_READ, flat("sum", TWO_PASS, "i < n;", "i <= n;")),
-    "a read past the partials": (STRAY_READ, flat("sum", TWO_PASS, "i < parts;", "i <= parts;")),
+    "a read past the partials": (STRAY_READ, flat("sum", TWO_PASS, "i < parts ?", "i <= parts ?")),
     "a wide load off its alignment": (UNALIGNED, flat("max", WIDE, "% sizeof(raw_t)", "% 1")),
     "a write past the partials": (STRAY_WRITE, flat("argmax", TWO_PASS, "partials[block]", "partials[block + 1]")),
     "a slot never written": (UNWRITTEN, flat("max", TWO_PASS, "slots[thread] = state;", "")),

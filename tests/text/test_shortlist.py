@@ -53,7 +53,7 @@ def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str,
     for p in shortlist.grid(op, dtype):
         found = shortlist.shortlist(p, ON.dialect, ON.device)
         assert found[0] == default_config(p, ON.dialect, ON.device)
-        assert 4 <= len(found) == len(set(found)) <= 30, p
+        assert 4 <= len(found) == len(set(found)) <= 45, p
         assert all(is_legal(c, p, ON.dialect, ON.device) for c in found)
         # What is compiled without the device is what it runs, and what the judge gets is the same text.
         assert shortlist.shortlist(p, ON.dialect, H200) == found
