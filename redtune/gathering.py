@@ -19,8 +19,9 @@ class Gather:
 
     The first: `lift` of each element (`x0` is the first one, `count` how many there are), then `merge` of two such
     numbers, `a` and `b`; `common` of the last one, `a`, is `t`. Where there is a `guard`, of the state so far (`a`) and
-    `t`, the tile counts only if it holds, and takes its place then. The second: `s`, the sum of `added` over the elements, or `i`, the index of
-    the first element for which `found` holds. `state` gives the fields of the tile's state, and may read `a` too.
+    `t`, the tile counts only if it holds, and takes that state's place then. The second: `s`, the sum of `added` over
+    the elements, or `i`, the index of the first element for which `found` holds. `state` gives the fields of the tile's
+    state, and may read `a` too.
     """
 
     lift: str

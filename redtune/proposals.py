@@ -20,7 +20,7 @@ import socket
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import optuna
 from optuna.storages import JournalStorage
 
-from redtune.config import KNOBS, Config, Value, default_of, is_read, settled
+from redtune.config import KNOBS, Config, Value, default_of, is_read
 from redtune.dtypes import unknown
 from redtune.errors import BackendMissing, RedtuneError, UsageError, printable
 from redtune.journal import Journal
@@ -270,24 +270,15 @@ class Proposals:
         return None, refused
 
     def _near(self) -> Config | None:
-        """One of those that differ from one of the best in one knob alone: a number by one step, a word by another."""
+        """One of those beside one of the best."""
         done = [t for t in self.known.values() if t.verdict == Verdict.OK]
         for trial in sorted(done, key=lambda t: t.micros or math.inf)[:NEAR_BEST]:
-            beside = list(dict.fromkeys(self._beside(trial.config)))
+            beside = list(dict.fromkeys(self.space.beside(trial.config)))
             self.rng.shuffle(beside)
             for config in beside:
-                if self.space.allows(config) and self.adopt(config):
+                if self.adopt(config):
                     return config
         return None
-
-    def _beside(self, config: Config) -> Iterator[Config]:
-        for name, options in self.space.admitted.items():
-            value = getattr(config, name)
-            if value in options and is_read(name, config):
-                at = options.index(value)
-                others = options if isinstance(value, str) else options[max(0, at - 1) : at + 2]
-                for other in others:
-                    yield settled(replace(config, **dict[str, Any]({name: other})))
 
     @_with_storage
     def tell(self, trial: Trial) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from redtune.config import KNOBS, Config, Value, combinations, default_of, is_read
+from redtune.config import KNOBS, Config, Value, combinations, default_of, is_read, settled
 from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.errors import UsageError
@@ -54,6 +54,18 @@ class Space:
     def is_countable(self) -> bool:
         """Whether walking the space in full is worth a thought."""
         return math.prod(len(options) for options in self.admitted.values()) <= COUNTED
+
+    def beside(self, config: Config) -> Iterator[Config]:
+        """The legal configs that differ from one in one knob alone: a number by one step, a word by another."""
+        for name, options in self.admitted.items():
+            value = getattr(config, name)
+            if value in options and is_read(name, config):
+                at = options.index(value)
+                others = options if isinstance(value, str) else options[max(0, at - 1) : at + 2]
+                for other in others:
+                    made = settled(replace(config, **dict[str, Any]({name: other})))
+                    if made != config and self.allows(made):
+                        yield made
 
     def walk(self) -> Iterator[Config]:
         """Every legal config once, in a fixed order."""

@@ -99,6 +99,7 @@ def command(options: argparse.Namespace) -> str:
     """What to type for the same rows again."""
     said = ("ops", "dtypes", "layouts", "flat", "rows", "columns", "table")
     words = [f"--{name} {getattr(options, name)}" for name in said if getattr(options, name)]
+    words += ["--steps"] if options.steps else []
     words += [f"--time-limit {options.time_limit:g}"] if options.time_limit < NO_LIMIT_S else []
     return " ".join(["python results/ship.py", *words])
 
@@ -141,7 +142,7 @@ def measure(device: Device, problems: list[Problem], options: argparse.Namespace
     end = began + options.time_limit
     binaries = Binaries(Path(options.binaries)) if options.binaries else None
     done = 0
-    with Shipper(device, binaries, options.seed) as shipper:
+    with Shipper(device, binaries, options.seed, options.steps) as shipper:
         for problem, result in shipper.timed(problems, end):
             done += 1
             print(result, flush=True)
@@ -172,6 +173,7 @@ def main() -> int:
     parser.add_argument("--commit", default="", help="where the checkout has no history")
     parser.add_argument("--time-limit", type=float, default=NO_LIMIT_S, help="seconds, the proofs included")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", action="store_true", help="try what is one step from what is shipped, too")
     parser.add_argument("--log", metavar="FILE", help="lines of JSON: every candidate with its time")
     for name, example in (("ops", "sum,max"), ("dtypes", "float32,int8"), ("layouts", "flat,rows")):
         parser.add_argument(f"--{name}", help=f"only these: {example}")

@@ -23,7 +23,7 @@ from redtune.clock import is_time, paired_ratio, summary
 from redtune.config import Config, default_of
 from redtune.defaults import default_config
 from redtune.errors import RedtuneError
-from redtune.keys import apart
+from redtune.keys import apart, folder_name
 from redtune.lab import Compiled, Lab
 from redtune.likeness import like_operators
 from redtune.outcome import gigabytes_per_second
@@ -32,8 +32,9 @@ from redtune.problems import make_problem
 from redtune.process import WorkerDied, WorkerTimedOut
 from redtune.refusals import is_legal
 from redtune.render import render
-from redtune.shipped import Row
-from redtune.store import write_atomically
+from redtune.shipped import Row, near
+from redtune.space import make_space
+from redtune.store import shipped_path, write_atomically
 from redtune.types import Device, Kernel, Problem, Timing, Verdict, as_json
 
 FIRST_ROUNDS, LAST_ROUNDS = 3, 11
@@ -160,8 +161,8 @@ def changes(config: Config) -> dict[str, Any]:
 class Shipper:
     """Times problems one after the other and remembers winners, proofs and failures."""
 
-    def __init__(self, device: Device, binaries: Binaries | None, seed: int) -> None:
-        self.device, self.binaries, self.seed = device, binaries, seed
+    def __init__(self, device: Device, binaries: Binaries | None, seed: int, steps: bool = False) -> None:
+        self.device, self.binaries, self.seed, self.steps = device, binaries, seed, steps
         self.lab = Lab(device, make_problem("max"), seed=seed)
         self.dialect = self.lab.dialect
         self.results: dict[Problem, Result] = {}
@@ -209,7 +210,7 @@ class Shipper:
         """The kernels of a problem's shortlist, written by a thread while others are timed, and sent to compilers."""
 
         def work() -> list[Kernel]:
-            configs = shortlist(problem, self.dialect, self.device)
+            configs = list(dict.fromkeys([*shortlist(problem, self.dialect, self.device), *self._shipped(problem)]))
             kernels = [render(problem, config, self.dialect, self.device) for config in configs]
             for kernel in kernels:
                 self._start(kernel)
@@ -218,6 +219,14 @@ class Shipper:
         if problem not in self._prepared:
             self._prepared[problem] = self._writer.submit(work)
         return self._prepared[problem]
+
+    def _shipped(self, problem: Problem) -> Iterator[Config]:
+        """What is shipped for the very size, and with `steps` what is beside it."""
+        space = make_space(problem, self.dialect, self.device, {})
+        for best in near(shipped_path() / folder_name(self.device), problem):
+            if not apart(best.problem, problem) and space.allows(best.config):
+                yield best.config
+                yield from space.beside(best.config) if self.steps else ()
 
     def _start(self, kernel: Kernel) -> Future[Compiled] | None:
         """The future of a compiled kernel: read, being compiled, or none where only what is prepared is wanted."""

@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
             for (int e = ITEMS * VECTOR - 1; e >= 0; e--) {
                 const int k = e / VECTOR, j = e % VECTOR;
                 const value_t x = widen(pack[k].item[j]);
-                if (((x > t) | (x != x)) == ((t > x) | (t != t)))
+                if ((x == t) | (x != x))
                     where = e;
             }
             const int k = where / VECTOR, j = where % VECTOR;
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_float32(
             State whole;
             whole.value = t;
             whole.index = i;
-            state = merge(state, whole);
+            state = whole;
         }
     }
     for (index_t i = head + tiles * TILE + (index_t)block * BLOCK + thread; i < n; i += blocks * BLOCK)

@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_int16(
             for (int e = ITEMS * VECTOR - 1; e >= 0; e--) {
                 const int k = e / VECTOR, j = e % VECTOR;
                 const value_t x = widen(pack[k].item[j]);
-                if ((x > t) == (t > x))
+                if ((x == t) | (x != x))
                     where = e;
             }
             const int k = where / VECTOR, j = where % VECTOR;
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_int16(
             State whole;
             whole.value = t;
             whole.index = i;
-            state = merge(state, whole);
+            state = whole;
         }
     }
     for (index_t i = (index_t)block * BLOCK + thread; i < head; i += blocks * BLOCK)
