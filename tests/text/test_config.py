@@ -29,6 +29,7 @@ from redtune.config import (
     settled,
 )
 from redtune.defaults import default_config, starting_points
+from redtune.dtypes import DTYPES
 from redtune.errors import UsageError
 from redtune.operators import OPERATORS, field_type
 from redtune.plan import make_plan
@@ -139,6 +140,18 @@ def test_the_default_is_legal_for_every_flat_problem(dialect: str) -> None:
     for op, dtype in PAIRS:
         for n, extra in zip((1, 1000, 2**40, 2**24, 7), extras(op, dtype), strict=False):
             assert reasons(on, Config(), problem(op, dtype, n, **extra)) == []
+
+
+@pytest.mark.parametrize("dialect", ["cuda", "hip"])
+def test_the_default_of_a_large_problem_reads_as_wide_as_a_load_goes(dialect: str) -> None:
+    """None of what runs anywhere is taken where the first shape can be, and what no cache keeps is streamed."""
+    on = target(dialect)
+    for dtype in DTYPES.values():
+        found = default_config(problem("sum", dtype.name, (1 << 30) // dtype.bytes), on.dialect, on.device)
+        assert (found.block, found.vector * dtype.bytes, found.walk) == (512, 16, "stride")
+        assert found.hint == ("streaming" if found.vector > 1 else "none")
+        kept = default_config(problem("sum", dtype.name, (1 << 26) // dtype.bytes), on.dialect, on.device)
+        assert kept.hint == "none"
 
 
 @pytest.mark.parametrize("dialect", ARCHS)
