@@ -129,7 +129,7 @@ def numpy_gather(op: Operator, accumulate: str, x: Any, i: Any) -> State:
         t = np.broadcast_to(said(gather.common, a=each), (*values.shape[:-1], 1)).astype(accumulate)
         second: dict[str, Any] = {"t": t[..., 0], "a": each[..., 0], "x0": values[..., 0]}
         if gather.found:
-            at = said(gather.found, t=t).argmax(axis=-1)
+            at = said(gather.found_in(accumulate), t=t).argmax(axis=-1)
             second["i"] = np.take_along_axis(np.broadcast_to(i, values.shape), at[..., None], -1)[..., 0]
         else:
             second["s"] = np.broadcast_to(said(gather.added, t=t), values.shape).sum(axis=-1, dtype=accumulate)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from redtune.dtypes import DTYPES
+
 
 @dataclass(frozen=True, slots=True)
 class Gather:
@@ -20,8 +22,8 @@ class Gather:
     The first: `lift` of each element (`x0` is the first one, `count` how many there are), then `merge` of two such
     numbers, `a` and `b`; `common` of the last one, `a`, is `t`. Where there is a `guard`, of the state so far (`a`) and
     `t`, the tile counts only if it holds, and takes that state's place then. The second: `s`, the sum of `added` over
-    the elements, or `i`, the index of the first element for which `found` holds. `state` gives the fields of the tile's
-    state, and may read `a` too.
+    the elements, or `i`, the index of the first element for which `found` holds (`found_whole`, where elements are
+    integers). `state` gives the fields of the tile's state, and may read `a` too.
     """
 
     lift: str
@@ -30,7 +32,12 @@ class Gather:
     state: tuple[str, ...]
     added: str = ""
     found: str = ""
+    found_whole: str = ""
     guard: str = ""
+
+    def found_in(self, accumulate: str) -> str:
+        """How an element is found among those of a register dtype."""
+        return self.found if DTYPES[accumulate].kind == "float" else self.found_whole or self.found
 
 
 def first_of(order: str, chosen: str) -> Gather:
@@ -42,6 +49,7 @@ def first_of(order: str, chosen: str) -> Gather:
         common="a",
         guard=f"({order}(t, a.value) > {order}(a.value, t)) | (a.index == no_index)",
         found="(x == t) | (x != x)",  # no element is NaN unless `t` is
+        found_whole="x == t",
         state=("t", "i"),
     )
 

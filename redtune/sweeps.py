@@ -50,7 +50,7 @@ def sweeps_of(problem: Problem, config: Config, words: Mapping[str, str], names:
         common=spelled(gather.common),
         guard=spelled(gather.guard),
         added=spelled(gather.added),
-        found=spelled(gather.found),
+        found=spelled(gather.found_in(problem.accumulate)),
         fields=tuple((name, spelled(text)) for (name, _), text in zip(op.state, gather.state, strict=True)),
         reads_first="x0" in names_in(gather.lift) | names_in(gather.common),
     )

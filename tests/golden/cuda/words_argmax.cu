@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_argmax_int16(
             for (int e = ITEMS * VECTOR - 1; e >= 0; e--) {
                 const int k = e / VECTOR, j = e % VECTOR;
                 const value_t x = widen(pack[k].item[j]);
-                if ((x == t) | (x != x))
+                if (x == t)
                     where = e;
             }
             const int k = where / VECTOR, j = where % VECTOR;
