@@ -97,8 +97,10 @@ def own_sizes(options: argparse.Namespace, op: str, dtype: str) -> list[Problem]
 
 def command(options: argparse.Namespace) -> str:
     """What to type for the same rows again."""
-    said = ("ops", "dtypes", "layouts", "flat", "rows", "columns", "table")
+    said = ("ops", "dtypes", "layouts", "flat", "rows", "columns")
     words = [f"--{name} {getattr(options, name)}" for name in said if getattr(options, name)]
+    if options.table:  # by its name: where it lies is the machine's own
+        words += [f"--table {Path(options.table).name}", f"--below {options.below:g}"]
     words += ["--steps"] if options.steps else []
     words += [f"--time-limit {options.time_limit:g}"] if options.time_limit < NO_LIMIT_S else []
     return " ".join(["python results/ship.py", *words])

@@ -388,6 +388,7 @@ def check_row(one: Best) -> None:
     assert (taken.config, taken.origin.split(",")[0]) == (one.config, "shipped")
     assert one.gbps == pytest.approx(read_bytes(p) / one.median_us * 1e-3, rel=0.01, abs=0.1)
     assert one.default_us is not None
+    assert " /" not in one.versions["command"], "a path of the machine it was measured on"
     assert one.median_us <= one.default_us or one.config == default_config(p, dialect, one.device)
 
 

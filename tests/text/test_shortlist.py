@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import dataclasses
 import sys
@@ -32,8 +33,8 @@ def tried() -> Iterator[Any]:
         import shortlist
 
         yield shortlist, shipping
-        for name in ("shipping", "shortlist"):
-            del sys.modules[name]
+        for name in ("ship", "shipping", "shortlist"):
+            sys.modules.pop(name, None)
 
 
 def test_every_operator_and_dtype_has_a_grid(tried: Any) -> None:
@@ -63,6 +64,15 @@ def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str,
         if is_legal(last, there, ON.dialect, ON.device):
             texts.add(rendered(ON, last, there).digest)
         assert len(texts) == 1
+
+
+def test_the_command_names_a_table_and_not_where_it_lies(tried: Any) -> None:
+    import ship
+
+    given = argparse.Namespace(table="/a/b/behind.csv", below=1.3, steps=True, time_limit=60.0)
+    for name in ("ops", "dtypes", "layouts", "flat", "rows", "columns"):
+        setattr(given, name, None)
+    assert ship.command(given) == "python results/ship.py --table behind.csv --below 1.3 --steps --time-limit 60"
 
 
 def test_a_config_is_carried_over_with_loads_as_wide(tried: Any) -> None:
