@@ -513,8 +513,9 @@ def operator_for(op: Operator, dtype: Dtype, accumulate: str | None = None) -> O
     """The entry as it stands for elements of a dtype, accumulated as it is unless another way is named. Raises
     DtypeError where it has none."""
     if dtype.kind in op.accepts:
-        is_in_range = op.in_range is not None and squares_in_range(dtype, accumulate or accumulate_type(op, dtype))
-        return op.in_range if is_in_range and op.in_range is not None else op
+        if op.in_range is not None and squares_in_range(dtype, accumulate or accumulate_type(op, dtype)):
+            return op.in_range
+        return op
     if op.on_complex is not None and dtype.kind in op.on_complex.accepts:
         return op.on_complex
     kinds = op.accepts + (op.on_complex.accepts if op.on_complex else ())

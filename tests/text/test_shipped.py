@@ -392,6 +392,20 @@ def check_row(one: Best) -> None:
     assert one.median_us <= one.default_us or one.config == default_config(p, dialect, one.device)
 
 
+def test_older_rows_stay_with_their_own_evidence(root: Path) -> None:
+    """Those of other sizes, also where they have been kept before; of one size the new one stands."""
+    sizes = [problem("max", n=1 << power) for power in (10, 16, 20)]
+    path = put(root, sheet(*((p, config(block=64)) for p in sizes), commit="0000001", found="2026-01-02"))
+    for commit, p in (("0000002", sizes[0]), ("0000003", sizes[1])):
+        put(root, shipped.with_older(sheet((p, config(block=512)), commit=commit), path))
+    found = {one.problem.n: (one.config.block, one.versions["commit"], one.found) for one in read_sheet(path)}
+    kept = {1 << 10: (512, "0000002", "2026-01-01"), 1 << 16: (512, "0000003", "2026-01-01")}
+    assert found == kept | {1 << 20: (64, "0000001", "2026-01-02")}
+    other = sheet((sizes[0], config(block=512)), on=target("cuda", name="NVIDIA H100"))
+    with pytest.raises(UsageError, match="measured on another device"):
+        shipped.with_older(other, path)
+
+
 def test_show_lists_what_is_shipped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(root, sheet((SUM, config(block=512)), (ROWS, config(team=32, combine="two_pass"))))
     ship(root, MAX)
