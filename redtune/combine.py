@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from redtune.operators import Operator, field_type, has_one_answer, keeps_losses, result_of
 from redtune.types import Device, Problem
@@ -25,10 +25,10 @@ class Combine:
 
     `refusals` says when it cannot be, `losses` when a result would lose too many digits. `before` and `after` name
     further entry points, each one block, launched around the main kernel; `partials` says whether every block leaves
-    its state in scratch, `counter` whether blocks count themselves in a zeroed cell, `in_turn` whether blocks merge
-    into the result one after the other, `has_cells` whether each leaves its state in marked cells in place of a
-    counter, zero before and after, and `extra` how many blocks are started beside those that share the result, where
-    several do.
+    its state in scratch, `in_turn` whether blocks merge into the result one after the other, and `extra` how many
+    blocks are started beside those that share the result, where several do. `counter` says what is zero before and
+    after: the number of the blocks that are done, marked cells in which each leaves its state, or tallies, to which
+    each adds its state and itself.
     """
 
     name: str
@@ -37,9 +37,8 @@ class Combine:
     before: str = ""
     after: str = ""
     partials: bool = False
-    counter: bool = False
+    counter: Literal["", "number", "cells", "tallies"] = ""
     in_turn: bool = False
-    has_cells: bool = False
     extra: int = 0
     losses: Refusals = lambda config, problem, op, device: iter(())
 
@@ -109,6 +108,33 @@ def _collector(config: Config, problem: Problem, op: Operator, device: Device) -
         yield f"combine collector is for flat reductions; the blocks of {problem.layout} meet in other ways"
 
 
+# A tally is 64 bits: so many low ones hold the sum of 32-bit words, those above it how many blocks have added theirs.
+COUNT_AT = 48
+MOST_TALLIED = (1 << (64 - COUNT_AT)) - 1
+
+
+def _adds_up(op: Operator, accumulate: str) -> bool:
+    """Whether the states of all blocks can be added up in tallies: one field, of integers that wrap around or of
+    flags."""
+    (name, kind), *others = op.state
+    adds = op.merge == (f"a.{name} + b.{name}",) and has_one_answer(op, accumulate)
+    return not others and (adds or kind == "flag")
+
+
+def _tally(config: Config, problem: Problem, op: Operator, device: Device) -> Iterator[str]:
+    if problem.layout != "flat":
+        yield f"combine tally is for flat reductions; the blocks of {problem.layout} meet in other ways"
+        return
+    if not _adds_up(op, problem.accumulate):
+        yield f"combine tally needs integers that add up, or flags, not what {op.name} keeps in {problem.accumulate}"
+    if "atomics_64" not in device.features:
+        yield f"combine tally needs 64-bit atomics, which {device.name} does not offer"
+    if config.walk == "tile":
+        yield f"combine tally counts up to {MOST_TALLIED} blocks, and walk tile starts as many as there are tiles"
+    elif (blocks := _blocks_per_result(config, problem, device)) > MOST_TALLIED:
+        yield f"combine tally counts up to {MOST_TALLIED} blocks, not {blocks}"
+
+
 COMBINES = {
     c.name: c
     for c in (
@@ -132,22 +158,27 @@ COMBINES = {
             "the block that finishes last folds what the others left",
             _needs_device_order,
             partials=True,
-            counter=True,
+            counter="number",
         ),
         Combine(
             "cluster",
             "the blocks of a cluster meet in shared memory, then the last cluster folds what the others left",
             _cluster,
             partials=True,
-            counter=True,
+            counter="number",
         ),
         Combine(
             "collector",
             "a block more than share the result waits for what they leave, and folds it",
             _collector,
-            counter=True,
-            has_cells=True,
+            counter="cells",
             extra=1,
+        ),
+        Combine(
+            "tally",
+            "each block adds its state to a cell that counts blocks too, and the last has the whole",
+            _tally,
+            counter="tallies",
         ),
     )
 }

@@ -69,7 +69,7 @@ class Config:
         when=lambda c: c.team != 1 and (c.exchange != "lds" or c.tree in WITH_TAIL),
     )
     combine: str = knob(
-        "last_block", ("two_pass", "atomic", "last_block", "cluster", "collector"), "how the blocks meet"
+        "last_block", ("two_pass", "atomic", "last_block", "cluster", "collector", "tally"), "how the blocks meet"
     )
     second_block: int = knob(
         256,

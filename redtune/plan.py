@@ -21,6 +21,7 @@ from redtune.types import Device, Launch, Problem
 Moves = Callable[[int], tuple[Move, ...]]  # those of so many lanes
 
 WORD_BYTES = 4
+TALLY_BYTES = 8
 LOST = "_lost"  # a float sum's companion field is called so
 
 
@@ -245,7 +246,7 @@ def make_plan(problem: Problem, config: Config, dialect: Dialect, device: Device
     lds_bytes = state_bytes * first.slots
     if split:
         ranks = per_cluster if is_read("cluster", config) else 0
-        lds_bytes += state_bytes * ranks + (4 if combine.counter and not combine.has_cells else 0)
+        lds_bytes += state_bytes * ranks + (WORD_BYTES if combine.counter == "number" else 0)
     lds_bytes = max(lds_bytes, *(state_bytes * meet.slots for meet in others), 0)
     return Plan(
         tile=tile,
@@ -275,16 +276,27 @@ def cells_of(problem: Problem, config: Config) -> tuple[int, int, int]:
     cell is what is stored at once: a word and its mark, or three."""
     words = -(-state_layout(problem)[1] // WORD_BYTES)
     payload = 1 if words == 1 else 3
-    is_used = COMBINES[config.combine].has_cells and is_split(problem, config)
+    is_used = COMBINES[config.combine].counter == "cells" and is_split(problem, config)
     return words, -(-words // payload) * is_used, payload
 
 
-def _counter_bytes(problem: Problem, config: Config, parts: int) -> int:
-    """What is zero between launches: a counter for each group of results, or cells."""
+def tallies_of(problem: Problem, config: Config) -> int:
+    """The tallies that blocks add their states to, one for each word of a state; 0 where they do not."""
+    words, _, _ = cells_of(problem, config)
+    return words * (COMBINES[config.combine].counter == "tallies" and is_split(problem, config))
+
+
+def counter_words(problem: Problem, config: Config) -> int:
+    """Words that are zero between launches: for each group of results, or of marked cells for each block."""
     if not (COMBINES[config.combine].counter and is_split(problem, config)):
         return 0
     _, cells, payload = cells_of(problem, config)
-    return WORD_BYTES * (cells * (payload + 1) * parts if cells else _groups(problem, config))
+    return cells * (payload + 1) or TALLY_BYTES // WORD_BYTES * tallies_of(problem, config) or 1
+
+
+def _counter_bytes(problem: Problem, config: Config, parts: int) -> int:
+    is_for_blocks = COMBINES[config.combine].counter == "cells"
+    return WORD_BYTES * counter_words(problem, config) * (parts if is_for_blocks else _groups(problem, config))
 
 
 def _groups(problem: Problem, config: Config) -> int:
@@ -303,7 +315,7 @@ def _blocks(problem: Problem, config: Config, device: Device, parts: int) -> int
 def main_arguments(problem: Problem, config: Config) -> tuple[str, ...]:
     """The arguments of the main launch."""
     combine, walk, split = COMBINES[config.combine], walk_arguments(problem), is_split(problem, config)
-    scratch = ("partials",) * combine.partials + ("counter",) * combine.counter if split else ()
+    scratch = ("partials",) * combine.partials + ("counter",) * bool(combine.counter) if split else ()
     runtime = ("parts",) * (split and problem.layout != "flat")
     finish = tuple(name for name in finish_arguments(problem) if name not in walk)
     return (*walk, *runtime, *scratch, "out", *place_arguments(problem), *finish)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from redtune.combine import COMBINES
+from redtune.combine import COMBINES, COUNT_AT
 from redtune.config import KNOBS, Config, help_of, is_read, settled, team_of
 from redtune.dialect import Dialect, c_limits, c_words
 from redtune.dtypes import UNSIGNED, dtype_named
@@ -35,6 +35,7 @@ from redtune.plan import (
     second_team,
     second_teams,
     state_layout,
+    tallies_of,
 )
 from redtune.sweeps import Sweeps, sweeps_of
 from redtune.types import Device, Problem
@@ -166,6 +167,8 @@ class Text:
     state_words: int
     cells: int
     payload: int
+    tallies: int
+    tally_type: str
     extra_blocks: int
     cluster: int
     nan_intrinsics: tuple[str, ...]
@@ -243,10 +246,12 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         joins=max(meet.joins for meet in meets),
         asks_wave=is_read("wave", config),
         lane_mask=dialect.lane_mask,
-        counts=combine.counter and split and not combine.has_cells,
+        counts=combine.counter == "number" and split,
         state_words=cells[0],
         cells=cells[1],
         payload=cells[2],
+        tallies=tallies_of(problem, config),
+        tally_type=dialect.types["uint64"],
         extra_blocks=combine.extra if split else 0,
         cluster=config.cluster if split and is_read("cluster", config) else 0,
         nan_intrinsics=tuple(
@@ -412,6 +417,10 @@ def _constants(problem: Problem, config: Config, lanes: int, folds_words: bool) 
         shared = second_team(problem, config)
         rows.append(Constant("SECOND_TEAM", shared, "threads of the second pass that share a result"))
         rows.append(Constant("SECOND_TEAMS", second_teams(problem, config), "teams of a block of the second pass"))
+    if tallies := tallies_of(problem, config):
+        rows.append(Constant("COUNT_AT", COUNT_AT, "the bit from which on a tally counts blocks"))
+        if tallies > 1:
+            rows.append(Constant("WORD_BITS", 8 * WORD_BYTES, "bits of a state that a tally adds up"))
     if is_wide(problem, config):
         rows.append(Constant("AT_ONCE", results_at_once(problem, config), "results that a block takes at once"))
     if team > 1 and config.exchange != "lds":

@@ -50,7 +50,7 @@ class About:
     @property
     def counts(self) -> bool:
         """Whether any kernel counts its blocks in the workspace."""
-        return any(variant.numbers["has_counter"] for variant in self.export.variants)
+        return any(variant.numbers["counter"] for variant in self.export.variants)
 
     def arch_index(self, variant: Variant) -> int:
         """Which of the export's architectures a variant is for."""
@@ -101,7 +101,7 @@ class About:
     def workspace(self, variant: Variant) -> str:
         """What a kernel keeps in its workspace."""
         numbers = variant.numbers
-        parts = ["a counter of blocks, which launches leave at zero"] * numbers["has_counter"]
+        parts = ["a counter of blocks, which launches leave at zero"] * bool(numbers["counter"])
         parts += ["what blocks leave for each other"] * numbers["has_partials"]
         return " and ".join(parts) or "nothing in it: a byte, so that it is none of nullptr"
 

@@ -18,7 +18,7 @@ from redtune.operators import Operator, accumulate_type, operator_of, result_of
 from redtune.plan import (
     after_arguments,
     before_arguments,
-    cells_of,
+    counter_words,
     entry_names,
     is_split,
     main_arguments,
@@ -66,7 +66,6 @@ class Variant:
         problem, config = self.problem, self.config
         combine, split, names = COMBINES[config.combine], is_split(problem, config), entry_names(problem, config)
         plan = make_plan(problem, config, self.dialect, self.device)
-        _, cells, payload = cells_of(problem, config)
         return {
             "main": names.main,
             "before": names.before if split else "",
@@ -85,9 +84,8 @@ class Variant:
             "cluster": config.cluster if split and is_read("cluster", config) else 1,
             "state_bytes": plan.state_bytes,
             "has_partials": split and combine.partials,
-            "has_counter": split and combine.counter,
-            "cells": cells,
-            "cell_words": cells * (payload + 1),
+            "counter": combine.counter if split else "",
+            "counter_words": counter_words(problem, config),
             "extra": combine.extra if split else 0,
         }
 

@@ -30,6 +30,8 @@ HALVED = Host(knobs={"wave": 16, **LAST})
 ATOMIC = Host(knobs={"combine": "atomic"})
 SWAPPED = Host("max", "float32", knobs={"combine": "atomic"})
 COLLECTOR = Host(knobs={"combine": "collector"})
+TALLY = Host("sum", "int64", knobs={"combine": "tally"})
+TALLY_ANY, TALLY_ALL = (Host(op, "int32", knobs={"combine": "tally"}) for op in ("any", "all"))
 CLUSTER = Host(knobs={"combine": "cluster", "cluster": 4})
 LIGHT = Host("bitwise_xor", "uint32", knobs=LAST)  # one thread folds what tails left
 REDUX = Host("bitwise_xor", "uint32", knobs={"exchange": "redux", **LAST})
@@ -194,7 +196,21 @@ MEETING = (
 )
 
 JOINING = (
-    Mutation("a counter left as it is", r"counter\[(0|group)\] = 0;", ";", (PLAIN, ROW_PARTS, CLUSTER)),
+    Mutation(
+        "a counter left as it is", r"counter\[(0|group)\] = 0;", ";", (PLAIN, ROW_PARTS, CLUSTER, TALLY, TALLY_ANY)
+    ),
+    Mutation("the second tally left as it is", r"counter\[1\] = 0;", ";", (TALLY,)),
+    Mutation("high words left out", r" \+ \(high << WORD_BITS\)", "", (TALLY,)),
+    Mutation("high words one place off", r"high << WORD_BITS", "high << WORD_BITS - 1", (TALLY,)),
+    Mutation("a word with its sign", r"unsigned int word\)", "int word)", (TALLY,)),
+    Mutation(
+        "tallies that wait for one block less",
+        r"COUNT_AT == \(tally_t\)blocks",
+        "COUNT_AT == (tally_t)blocks - 1",
+        (TALLY, TALLY_ANY, TALLY_ALL),
+    ),
+    Mutation("any where it was found once", r"all != 0", "all == 1", (TALLY_ANY,)),
+    Mutation("all where it was found once", r"all == \(unsigned int\)blocks", "all != 0", (TALLY_ALL,)),
     Mutation(
         "a counter that waits for one block less",
         r"\((blocks|parts|clusters) - 1\)",

@@ -11,6 +11,7 @@ from redtune.backends import Session, backend_named
 from redtune.combine import COMBINES
 from redtune.config import Config
 from redtune.judge import Bench
+from redtune.operators import result_of
 from redtune.probing import Probe, Strategy, probe_strategies, strategy_of
 from redtune.problems import shaped_problem
 from redtune.render import render
@@ -43,7 +44,9 @@ class Bits:
         refused = {s.combine for s in found.strategies if s.repeated is None}
         needs = {"cluster": "clusters", "collector": "waiting_blocks"}
         absent = {name for name, feature in needs.items() if feature not in device.features}
-        assert refused <= absent | ({"collector"} if problem.outer > 1 else set())
+        of_flat = {"collector", "tally"} if problem.outer > 1 else set()
+        of_integers = {"tally"} if problem.dtype != "int32" else set()
+        assert refused <= absent | of_flat | of_integers
         for s in found.strategies:
             assert s.repeated is None or s.repeated.runs == runs
         return found, [s for s in found.strategies if s.repeated and not s.is_promised]
@@ -82,12 +85,13 @@ class Bits:
 
     def test_the_last_block_sees_the_others_under_load(self, device: Device) -> None:
         """B109: a partial that is not yet there, or one of the run before, would change the count of the ones."""
-        backend, problem = backend_named(self.backend), make_problem("sum", "float32", self.ones)
-        counting = [combine.name for combine in COMBINES.values() if combine.counter]
-        configs = [strategy_of(name, problem, backend.dialect, device).config for name in counting]
-        assert any(configs)
-        for config in filter(None, configs):
-            self.count_ones(problem, config, device)
+        backend = backend_named(self.backend)
+        for problem in (make_problem("sum", dtype, self.ones) for dtype in ("float32", "int32")):
+            counting = [combine.name for combine in COMBINES.values() if combine.counter]
+            configs = [strategy_of(name, problem, backend.dialect, device).config for name in counting]
+            assert any(configs)
+            for config in filter(None, configs):
+                self.count_ones(problem, config, device)
 
     def count_ones(self, problem: Problem, config: Config, device: Device) -> None:
         backend = backend_named(self.backend)
@@ -96,17 +100,17 @@ class Bits:
         program = session.load(kernel, backend.compile(kernel, device))
         whole = Window(0, 1, problem.n, 1)
         benches = [Bench(session, backend.dialect, device, problem, config, program) for _ in range(2)]
-        inputs = [session.upload(np.full(problem.n, value, np.float32)) for value in (1, 2)]
+        inputs = [session.upload(np.full(problem.n, value, problem.dtype)) for value in (1, 2)]
         for bench in benches:
             bench.prepare([whole], 4)
         call, load = (bench.bind(data, whole) for bench, data in zip(benches, inputs, strict=True))
         wrong = []
         with session.under_load([load]):
             for _ in range(self.many):
-                (got,) = benches[0].results(call, whole, np.dtype(np.float32))
+                (got,) = benches[0].results(call, whole, np.dtype(result_of(problem)))
                 wrong += [got] if got != problem.n else []
         for bench in benches:
             bench.check_guards()
-        beside = session.download(benches[1].out, np.zeros(1, np.float32))
+        beside = session.download(benches[1].out, np.zeros(1, result_of(problem)))
         assert beside == 2 * problem.n, "the load ran, and was right as well"
         assert not wrong, f"{config.combine}: {len(wrong)} of {self.many} runs, the first with {wrong[0]}"

@@ -107,7 +107,7 @@ def strategies(on: Target) -> Iterator[tuple[str, Config, Problem]]:
         for choice in choices(name):
             tried = (
                 (config(**{name: choice, **beside}), p)
-                for p in (problem("sum"), problem("max", "int32"))
+                for p in (problem("sum"), problem("max", "int32"), problem("sum", "int32"))
                 for beside in ({}, {"exchange": "lds"})
                 if name not in beside
             )

@@ -80,7 +80,7 @@ def test_every_choice_is_searched_and_the_winners_are_timed_together(monkeypatch
 def test_a_choice_that_cannot_run_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, _ = found(monkeypatch, slower_wide, "combine", on=CPU)
     refused = {row.choice["combine"]: row for row in seen.rows if row.timing is None}
-    assert list(refused) == ["cluster", "collector"]
+    assert list(refused) == ["cluster", "collector", "tally"]
     assert refused["cluster"].verdict.startswith("refused: no config is left with combine=cluster: ")
     assert "clusters" in refused["cluster"].verdict
     seen.check()

@@ -313,6 +313,18 @@ REFUSED = [
     ),
     Refused(("collector", "wait", "gfx942"), {"combine": "collector"}, target("hip")),
     Refused(("collector", "flat", "rows"), {"combine": "collector", "split": 2}, problem=ROWS),
+    Refused(("tally", "flat", "rows"), {"combine": "tally", "split": 2}, problem=ROWS),
+    Refused(("tally", "integers", "sum", "float32"), {"combine": "tally"}, problem=problem("sum")),
+    Refused(("tally", "integers", "max", "int32"), {"combine": "tally"}, problem=problem("max", "int32")),
+    Refused(("tally", "integers", "prod", "int64"), {"combine": "tally"}, problem=problem("prod", "int32")),
+    Refused(("tally", "64-bit atomics"), {"combine": "tally"}, target("opencl", features=()), problem("any", "int32")),
+    Refused(("tally", "65535", "walk tile"), {"combine": "tally", "walk": "tile"}, problem=problem("any", "int32")),
+    Refused(
+        ("tally", "65535 blocks", "not 67200"),
+        {"combine": "tally", "blocks_per_cu": 32},
+        target("cuda", compute_units=2100),
+        problem("any", "int32", n=2**30),
+    ),
     Refused(("accumulators 8", "words", "4"), {"vector": 4, "accumulators": 8}, problem=problem("max", "int8")),
     Refused(("cluster", "gfx942"), {"combine": "cluster"}, target("hip")),
 ]

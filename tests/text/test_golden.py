@@ -73,7 +73,6 @@ def named_cases(on: Target) -> dict[str, tuple[dict[str, Any], Problem]]:
         "layout_rows": (alone | {"team": 32, "vector": 4}, rows),
         "layout_rows_team_128": (alone | {"team": 128}, rows),
         "layout_columns": (alone | {"team": 8, "exchange": "lds"}, columns),
-        "layout_columns_team_1": (alone | {"team": 1}, columns),
         "layout_columns_wide": (alone | {"team": 8, "exchange": "lds", "vector": 4}, wide_columns),
         "columns_wide_two_pass": (shared | {"combine": "two_pass", "exchange": "lds", "vector": 4}, wide_columns),
         "layout_strided": ({"split": 16}, strided),
@@ -129,9 +128,11 @@ def test_every_choice_of_code_is_covered() -> None:
     assert names["opencl"] >= (WANTED["opencl"] or set())
     assert names["hip"] >= (WANTED["hip"] or set())
     wanted = {f"tree_{tree}" for tree in ("interleaved", "strided", "last_wave", "unrolled")}
-    wanted |= {f"combine_{combine}" for combine in ("two_pass", "atomic", "cluster", "collector")}
+    wanted |= {f"combine_{combine}" for combine in set(COMBINES) - {"last_block"}}
     wanted |= {"walk_tile", "walk_chunk", "exchange_lds", "exchange_redux", "hint_streaming", "hint_no_allocate"}
-    wanted |= {f"op_{op}" for op in OPERATORS} | {f"rows_{combine}" for combine in set(COMBINES) - {"collector"}}
+    wanted |= {f"op_{op}" for op in OPERATORS} | {
+        f"rows_{combine}" for combine in set(COMBINES) - {"collector", "tally"}
+    }
     assert wanted <= names["cuda"]
     assert {kernel.problem.layout for kernel in CASES.values()} == {"flat", "rows", "columns", "ragged"}
     assert len(CASES) <= 100, "a golden file more is one more to read at every change"

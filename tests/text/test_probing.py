@@ -56,9 +56,11 @@ def refusals_of(on: Target, p: Problem) -> dict[str, str]:
 
 
 def test_what_cannot_run_says_why() -> None:
-    assert refusals_of(H, problem("sum", "float32")) == {}
-    assert refusals_of(H, problem("sum", "float64")) == {}
-    assert refusals_of(CPU, problem("sum", "float64")).keys() == {"cluster", "collector"}
+    for dtype in ("float32", "float64"):
+        assert refusals_of(H, problem("sum", dtype)).keys() == {"tally"}
+        assert "integers that add up" in refusals_of(H, problem("sum", dtype))["tally"]
+    assert refusals_of(H, problem("sum", "int32")) == {}
+    assert refusals_of(CPU, problem("sum", "float64")).keys() == {"cluster", "collector", "tally"}
     for layout in ({}, WIDE):
         assert "needs thread block clusters" in refusals_of(CPU, problem("sum", "float64", **layout))["cluster"]
     assert "fewer than 3 blocks share a result of 100 elements" in refusals_of(H, problem(n=100))["two_pass"]
@@ -73,7 +75,7 @@ def test_what_cannot_run_says_why() -> None:
 def test_the_promise_is_what_run_to_run_admits(op: str, dtype: str, can_vary: bool) -> None:
     for combine in COMBINES:
         found = probing.strategy_of(combine, problem(op, dtype), H.dialect, H.device)
-        assert found.is_promised == (not can_vary or combine != "atomic")
+        assert found.is_promised == (found.config is not None and (not can_vary or combine != "atomic"))
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@
 
 #include "redtune_max_float32.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 // The texts of the kernels, as bytes: see README.md for who makes them.
@@ -63,7 +62,7 @@ typedef struct {
     cl_long tile;  // elements that a block folds at once
     cl_long per_unit;  // blocks per compute unit at most; 0 for a block for each tile
     size_t state_bytes;  // of what a block leaves for the others; 0 if it leaves nothing
-    bool counts;  // whether blocks count themselves
+    size_t counter_bytes;  // of what counts blocks; 0 if nothing does
 } Variant;
 
 static const Variant VARIANTS[] = {
@@ -79,7 +78,7 @@ static const Variant VARIANTS[] = {
         .tile = 1024,
         .per_unit = 2,
         .state_bytes = 4,
-        .counts = true,
+        .counter_bytes = 4,
     },
 };
 enum { COUNT = sizeof VARIANTS / sizeof VARIANTS[0] };
@@ -181,7 +180,7 @@ void redtune_max_float32_release(redtune_max_float32_t *handle)
 
 // 2. What a run is made of.
 
-// A run for arrays of one size. The workspace has the counter first, then what blocks leave for each other.
+// A run for arrays of one size. The workspace has first what counts blocks, then what they leave for each other.
 typedef struct {
     int which;  // of the kernels
     cl_long results;
@@ -222,10 +221,10 @@ static cl_int make_plan(const Handle *handle, cl_long n, Plan *plan)
     plan->blocks = v->per_unit > 0 ? least(tiles, v->per_unit * handle->units) : tiles;
     plan->parts = plan->blocks;
     const size_t partials_bytes = (size_t)plan->parts * v->state_bytes;
-    plan->counter_bytes = v->counts ? sizeof(cl_uint) : 0;
+    plan->counter_bytes = v->counter_bytes;
     plan->partials_at = (plan->counter_bytes + handle->alignment - 1) / handle->alignment * handle->alignment;
     plan->partials_bytes = partials_bytes;
-    if (partials_bytes > 0)
+    if (plan->partials_at + partials_bytes > 0)
         plan->workspace_bytes = plan->partials_at + partials_bytes;
     return CL_SUCCESS;
 }
