@@ -12,10 +12,10 @@ import pytest
 
 from redtune import cli, verifying
 from redtune.checkers import CHECKERS, Complaint, complaints
-from redtune.config import Config
+from redtune.config import KNOBS, Config, is_read
 from redtune.errors import BackendMissing
 from redtune.process import Under, WorkerProcess
-from redtune.sampling import Scope, drawn, problem_of, sampled
+from redtune.sampling import LAYOUTS, Scope, drawn, problem_of, sampled, wishes
 from redtune.types import Verdict
 from redtune.verifying import Checked, Verified, numbered, verify_sample
 from tests.text.kernels import config, problem, rendered, target
@@ -142,6 +142,17 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Checked]:
     monkeypatch.setattr("redtune.lab.find_device", lambda backend, index: device)
     monkeypatch.setattr(verifying, "judge_configs", lambda *given: rows)
     return rows
+
+
+@pytest.mark.parametrize("seed", [0, 1, 20])
+def test_a_sample_leaves_out_no_choice(seed: int) -> None:
+    """However the problems fall: the widest loads suit few of them."""
+    on = target("cuda")
+    rows = list(sampled(on.device, 420, seed))
+    for layout in LAYOUTS:
+        configs = [c for p, c in rows if p.layout == layout]
+        seen = {(name, getattr(c, name)) for c in configs for name in KNOBS if is_read(name, c)}
+        assert not set(wishes(layout, on.device)) - seen
 
 
 def test_a_sample_that_comes_through(scripted: list[Checked], capsys: pytest.CaptureFixture[str]) -> None:
