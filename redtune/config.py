@@ -77,6 +77,12 @@ class Config:
         "threads of the second pass",
         when=lambda c: c.combine == "two_pass",
     )
+    second_launch: str = knob(
+        "after",
+        ("after", "early"),
+        "when the second pass is started: after the first has ended, or before that, to wait for it",
+        when=lambda c: c.combine == "two_pass",
+    )
     cluster: int = knob(
         4,
         (2, 4, 8),

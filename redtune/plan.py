@@ -178,6 +178,11 @@ def second_teams(problem: Problem, config: Config) -> int:
     return config.second_block // second_team(problem, config)
 
 
+def is_second_early(problem: Problem, config: Config) -> bool:
+    """Whether a second pass starts before the first has ended."""
+    return is_split(problem, config) and is_read("second_launch", config) and config.second_launch == "early"
+
+
 def is_split(problem: Problem, config: Config) -> bool:
     """Whether several blocks share a result, as far as the kernel is concerned."""
     return problem.layout == "flat" or config.split > 1
@@ -341,7 +346,8 @@ def _launches(problem: Problem, config: Config, combine: Combine, parts: int, bl
         launches.insert(0, Launch(names.before, grid, block, before_arguments(problem)))
     if several and combine.after:
         grid = min(-(-problem.results // second_teams(problem, config)), blocks)
-        launches.append(Launch(names.after, grid, config.second_block, after_arguments(problem)))
+        is_early = is_second_early(problem, config)
+        launches.append(Launch(names.after, grid, config.second_block, after_arguments(problem), is_early))
     return tuple(launches)
 
 

@@ -97,6 +97,8 @@ def _hindrances(config: Config, problem: Problem, dialect: Dialect, device: Devi
         yield from _layout_refusals(config, problem)
     if _is_wave_idle(config, problem, dialect, device):
         yield f"wave {config.wave} is wider than any team here; leave it at {default_of('wave')}"
+    if is_read("second_launch", config) and config.second_launch != default_of("second_launch"):
+        yield from _early_refusals(config, problem, device)
     yield from dialect.refusals(config, problem, op, device)
     yield from COMBINES[config.combine].refusals(config, problem, op, device)
     plan = make_plan(problem, config, dialect, device)
@@ -127,6 +129,13 @@ def _flat_refusals(config: Config) -> Iterator[str]:
         value = getattr(config, name)
         if value != default_of(name):
             yield f"{name} {value} is for rows and columns; a flat reduction leaves it at {default_of(name)}"
+
+
+def _early_refusals(config: Config, problem: Problem, device: Device) -> Iterator[str]:
+    if "early_launches" not in device.features:
+        yield f"second_launch {config.second_launch} needs dependent launches, which {device.name} does not offer"
+    if problem.layout != "flat":
+        yield f"second_launch {config.second_launch} is for flat reductions; leave it at {default_of('second_launch')}"
 
 
 def _layout_refusals(config: Config, problem: Problem) -> Iterator[str]:

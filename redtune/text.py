@@ -25,6 +25,7 @@ from redtune.plan import (
     entry_names,
     finish_arguments,
     held_at_once,
+    is_second_early,
     is_split,
     is_wide,
     lanes_of,
@@ -39,6 +40,8 @@ from redtune.plan import (
 )
 from redtune.sweeps import Sweeps, sweeps_of
 from redtune.types import Device, Problem
+
+OF_SPLIT = ("combine", "second_launch")  # knobs that choose code where blocks share a result
 
 # Vector words of a load of so many bytes: 32-bit words, or less than one.
 _RAW_WORDS = {1: 0, 2: 0, 4: 1, 8: 2, 16: 4}
@@ -170,6 +173,7 @@ class Text:
     tallies: int
     tally_type: str
     extra_blocks: int
+    is_second_early: bool
     cluster: int
     nan_intrinsics: tuple[str, ...]
     has_decay: bool
@@ -208,7 +212,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         choices=tuple(
             Choice(name, getattr(config, name), help_of(name))
             for name, field in KNOBS.items()
-            if isinstance(field.default, str) and is_read(name, config) and (split or name != "combine")
+            if isinstance(field.default, str) and is_read(name, config) and (split or name not in OF_SPLIT)
         ),
         index_type=dialect.types["int64"],
         address_type=dialect.address_type,
@@ -253,6 +257,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         tallies=tallies_of(problem, config),
         tally_type=dialect.types["uint64"],
         extra_blocks=combine.extra if split else 0,
+        is_second_early=is_second_early(problem, config),
         cluster=config.cluster if split and is_read("cluster", config) else 0,
         nan_intrinsics=tuple(
             d for d in ("max", "min") if any(f"{d}_nan(" in text for text in _texts(state, op, words))

@@ -99,12 +99,14 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One launch of one entry point. `args` names its arguments: buffers (`data`, `other`, `mask`, `offsets`,
-    `partials`, `counter`, `out`), the number `initial`, or integers (sizes and strides, in elements)."""
+    `partials`, `counter`, `out`), the number `initial`, or integers (sizes and strides, in elements). One that is
+    `early` may start before the launch in front of it has ended, and waits for that itself."""
 
     entry: str
     grid: int
     block: int
     args: tuple[str, ...]
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

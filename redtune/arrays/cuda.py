@@ -6,13 +6,14 @@ import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from redtune import store
 from redtune.arrays import VARYING, Again, Form, once, span
 from redtune.backends import backend_named
 from redtune.backends.cuda import import_cupy
+from redtune.backends.early import EarlyLaunch
 from redtune.dtypes import DTYPES, dtype_named
 from redtune.types import Device, Kernel, Launch
 
@@ -49,10 +50,9 @@ def _rounded(size: int) -> int:
 class Step:
     """One launch: its function, its grid, and its arguments in memory that the driver reads."""
 
-    __slots__ = ("block", "fills", "function", "grid", "initial_at", "params", "values")
+    __slots__ = ("at", "fills", "initial_at", "launch", "params", "values")
 
-    def __init__(self, function: Any, launch: Launch, values: dict[str, Any]) -> None:
-        self.function, self.grid, self.block = function, launch.grid, launch.block
+    def __init__(self, driver: Any, function: Any, launch: Launch, values: dict[str, Any]) -> None:
         self.values = (ctypes.c_int64 * len(launch.args))()
         # Scratch that nobody wants stays a null pointer.
         idle = {name for name in ("partials", "counter") if not values[name]}
@@ -64,6 +64,13 @@ class Step:
                 self.values[k] = values[name]
         base = ctypes.addressof(self.values)
         self.params = (ctypes.c_void_p * len(launch.args))(*(base + POINTER_BYTES * k for k in range(len(launch.args))))
+        self.at = ctypes.addressof(self.params)
+        grid, block = (launch.grid, 1, 1), (launch.block, 1, 1)
+        self.launch: Callable[[int, int, int], None] = (
+            EarlyLaunch(function.ptr, launch.grid, launch.block)
+            if launch.is_early
+            else functools.partial(driver.launchKernel, function.ptr, *grid, *block, 0)
+        )
 
 
 class CudaEngine:
@@ -137,7 +144,7 @@ class PreparedLaunches:
     def __init__(self, engine: CudaEngine, program: Any, launches: Sequence[Launch], values: dict[str, Any]) -> None:
         self.engine, self.program = engine, program
         self.partials, self.counter = values["partials"], values["counter"]
-        self.steps = [Step(program.get_function(launch.entry), launch, values) for launch in launches]
+        self.steps = [Step(engine.driver, program.get_function(launch.entry), launch, values) for launch in launches]
         self.lock = threading.Lock()
 
         # The common case by itself, with nothing to look up: one launch that needs neither scratch nor a second input.
@@ -147,9 +154,7 @@ class PreparedLaunches:
         if self.is_simple:
             at = {name: k for k, name in first.fills}
             self.data_at, self.start_at, self.out_at = at["data"], at["data_first"], at["out"]
-            self.held, self.params = first.values, ctypes.addressof(first.params)
-            grid, block = (first.grid, 1, 1), (first.block, 1, 1)
-            self.launch = functools.partial(engine.driver.launchKernel, first.function.ptr, *grid, *block, 0)
+            self.held, self.params, self.launch = first.values, first.at, first.launch
 
     def again(self, data: int, start: int, out: int, stream: int) -> None:
         """Launches on the current device, for one input and without an initial value."""
@@ -200,7 +205,6 @@ class PreparedLaunches:
             cupy.cuda.runtime.setDevice(before)
 
     def _launch(self, values: dict[str, Any], stream: int) -> None:
-        launch = self.engine.driver.launchKernel
         for step in self.steps:
             held = step.values
             for k, name in step.fills:
@@ -208,7 +212,7 @@ class PreparedLaunches:
             if step.initial_at is not None:
                 bits = values["initial"].tobytes()
                 ctypes.memmove(ctypes.addressof(held) + POINTER_BYTES * step.initial_at, bits, len(bits))
-            launch(step.function.ptr, step.grid, 1, 1, step.block, 1, 1, 0, stream, ctypes.addressof(step.params), 0)
+            step.launch(stream, step.at, 0)
 
 
 class _Handle:

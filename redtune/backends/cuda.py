@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from redtune import cub
 from redtune.backends import Call, Inputs, Replay, Rival
+from redtune.backends.early import MIN_CUDA, EarlyFunction
 from redtune.clock import turning
 from redtune.config import Config, is_read, team_of
 from redtune.cuda_packings import PACKINGS
@@ -140,9 +141,10 @@ def import_cupy() -> Any:
     return cupy
 
 
-def _features(number: int) -> tuple[str, ...]:
+def _features(number: int, cuda: int = MIN_CUDA) -> tuple[str, ...]:
+    """Those of a compute capability, with a driver for a version of CUDA."""
     since = {"atomics_64": 50, "fp64": 50, "device_atomics": 70, "waiting_blocks": 70}
-    since |= {"no_allocate": 80, "redux": 80, "clusters": 90}
+    since |= {"no_allocate": 80, "redux": 80, "clusters": 90} | ({"early_launches": 90} if cuda >= MIN_CUDA else {})
     return tuple(name for name, first in since.items() if number >= first)
 
 
@@ -202,7 +204,7 @@ class Backend:
             compute_units=properties["multiProcessorCount"],
             cache_bytes=properties["l2CacheSize"],
             memory_bytes=properties["totalGlobalMem"],
-            features=_features(number),
+            features=_features(number, runtime),
             toolchain=f"nvrtc {major}.{minor}, cupy {cupy.__version__}",
             driver=f"{_driver()} (CUDA {runtime // 1000}.{runtime % 1000 // 10})",
         )
@@ -321,7 +323,9 @@ class CudaSession:
         for launch in launches:
             found = [values[name] for name in launch.args]
             args = tuple(np.int64(v) if isinstance(v, int) else v for v in found)
-            steps.append((program.get_function(launch.entry), (launch.grid,), (launch.block,), args))
+            function = program.get_function(launch.entry)
+            called = EarlyFunction(function) if launch.is_early else function
+            steps.append((called, (launch.grid,), (launch.block,), args))
         return Call(tuple(steps), (program,))
 
     def resources(self, program: Any, launch: Launch) -> Resources:
