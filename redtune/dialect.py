@@ -45,6 +45,7 @@ class Dialect:
     address_type: str = "unsigned long long"
     moves: Moves = lambda config, device, width: ()
     profiler: str = ""  # the vendor's program that counts what a kernel does, where redtune knows to ask it
+    asks_wave: bool = False  # whether a kernel asks for the width of its waves
     about_waves: str = ""  # what a hardware wave and a tail are there, where they are compared
 
 

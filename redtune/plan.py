@@ -359,7 +359,8 @@ def _depths(problem: Problem, config: Config, tile: int, parts: int) -> Depths:
     combine = COMBINES[config.combine]
     last = second_team(problem, config) if combine.after else team_of(config)
     trees = config.accumulators + 2 * config.block.bit_length() + 8
-    together = parts if combine.in_turn else -(-parts // last) + 2 * last.bit_length()
+    in_cluster = config.cluster if is_read("cluster", config) else 1
+    together = parts if combine.in_turn else in_cluster + -(-parts // in_cluster // last) + 2 * last.bit_length()
     full = chain + tiles_each + ragged + trees + together
     own = int(rounds_into(dtype_named(problem.dtype), dtype_named(problem.accumulate)))
     if problem.is_compensated or not keeps_losses(operator_of(problem), problem.accumulate):

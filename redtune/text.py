@@ -189,6 +189,10 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
     cells = cells_of(problem, config)
     sweeps = sweeps_of(problem, config, _words(dialect, problem.accumulate, device.arch), _names(problem, dialect))
     meets = meets_of(problem, config, dialect, device)
+    asks_wave = dialect.asks_wave and is_read("wave", config)
+    idle = {"accumulators"} if idle_accumulators(problem, config, dialect) is not None else set()
+    if not asks_wave and not any(meet.tails > 1 or meet.joins > 1 or meet.tail_steps for meet in meets):
+        idle.add("wave")  # no team is as wide as a tail
     words = _words(dialect, problem.accumulate, device.arch)
     state = _spell_state(problem, op, dialect, words)
     part = _part_type(result.name)
@@ -208,7 +212,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         meaning=op.meaning,
         shape=_shape(problem),
         command=_command(problem, config, device) if output == "value" else f"redtune run --op {problem.op} FILE.npy",
-        constants=_constants(problem, config, lanes, idle_accumulators(problem, config, dialect) is not None),
+        constants=_constants(problem, config, lanes, idle),
         choices=tuple(
             Choice(name, getattr(config, name), help_of(name))
             for name, field in KNOBS.items()
@@ -248,7 +252,7 @@ def make_text(problem: Problem, config: Config, dialect: Dialect, device: Device
         fetches=fetches_of(move for meet in meets for move in (*meet.lane_moves, *meet.tail_moves)),
         team=team_of(config),
         joins=max(meet.joins for meet in meets),
-        asks_wave=is_read("wave", config),
+        asks_wave=asks_wave,
         lane_mask=dialect.lane_mask,
         counts=combine.counter == "number" and split,
         state_words=cells[0],
@@ -401,12 +405,9 @@ def _shape(problem: Problem) -> str:
     }[problem.layout]
 
 
-def _constants(problem: Problem, config: Config, lanes: int, folds_words: bool) -> tuple[Constant, ...]:
-    idle = (
-        {"blocks_per_cu", "split"}
-        | ({"accumulators"} if folds_words else set())
-        | ({"team"} if problem.layout == "flat" else set())
-    )
+def _constants(problem: Problem, config: Config, lanes: int, idle: set[str]) -> tuple[Constant, ...]:
+    """Those of the knobs that are numbers in the kernel, but the idle ones, and what follows from them."""
+    idle = idle | {"blocks_per_cu", "split"} | ({"team"} if problem.layout == "flat" else set())
     idle |= set() if is_split(problem, config) else {"second_block", "cluster"}
     team = team_of(config)
     values = {name: team if name == "team" else getattr(config, name) for name in KNOBS}

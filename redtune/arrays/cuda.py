@@ -13,8 +13,8 @@ from redtune import store
 from redtune.arrays import VARYING, Again, Form, once, span
 from redtune.backends import backend_named
 from redtune.backends.cuda import import_cupy
-from redtune.backends.early import EarlyLaunch
 from redtune.dtypes import DTYPES, dtype_named
+from redtune.early import EarlyLaunch
 from redtune.types import Device, Kernel, Launch
 
 POINTER_BYTES = 8

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from redtune import cub
 from redtune.backends import Call, Inputs, Replay, Rival
-from redtune.backends.early import MIN_CUDA, EarlyFunction
 from redtune.clock import turning
 from redtune.config import Config, is_read, team_of
 from redtune.cuda_packings import PACKINGS
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype
+from redtune.early import MIN_CUDA, EarlyFunction
 from redtune.errors import BackendMissing, CompileError, UsageError
 from redtune.libraries import cuda_rivals, cupy_rival, warm_cupy
 from redtune.load import TOGETHER, kept_busy

@@ -65,6 +65,7 @@ _ATOMICS_64 = {"int64": "long", "uint64": "ulong"}
 
 DIALECT = Dialect(
     name="opencl",
+    asks_wave=True,
     about_waves="tail: the size of sub-group that was asked for; hw: the one that the device granted.",
     types={
         "float16": "ushort",

@@ -108,7 +108,7 @@ def strategies(on: Target) -> Iterator[tuple[str, Config, Problem]]:
             tried = (
                 (config(**{name: choice, **beside}), p)
                 for p in (problem("sum"), problem("max", "int32"), problem("sum", "int32"))
-                for beside in ({}, {"exchange": "lds"})
+                for beside in ({}, {"exchange": "lds"}, {"combine": "two_pass"})
                 if name not in beside
             )
             legal = ((c, p) for c, p in tried if getattr(c, name) == choice and not reasons(on, c, p))

@@ -313,6 +313,16 @@ REFUSED = [
     ),
     Refused(("collector", "wait", "gfx942"), {"combine": "collector"}, target("hip")),
     Refused(("collector", "flat", "rows"), {"combine": "collector", "split": 2}, problem=ROWS),
+    Refused(
+        ("second_launch early", "dependent launches", "sm_80"),
+        {"combine": "two_pass", "second_launch": "early"},
+        target("cuda", "sm_80"),
+    ),
+    Refused(
+        ("second_launch early", "flat", "after"),
+        {"combine": "two_pass", "second_launch": "early", "split": 2},
+        problem=ROWS,
+    ),
     Refused(("tally", "flat", "rows"), {"combine": "tally", "split": 2}, problem=ROWS),
     Refused(("tally", "integers", "sum", "float32"), {"combine": "tally"}, problem=problem("sum")),
     Refused(("tally", "integers", "max", "int32"), {"combine": "tally"}, problem=problem("max", "int32")),

@@ -87,7 +87,6 @@ def named_cases(on: Target) -> dict[str, tuple[dict[str, Any], Problem]]:
         "seeded": ({}, problem("sum", is_seeded=True)),
         "compensated": ({}, problem("sum", is_compensated=True)),
         "compensated_var": ({}, problem("var", is_compensated=True)),
-        "complex": ({}, problem("sum", "complex64")),
         "complex_dot": (alone, problem("dot", "complex128", **LAYOUTS["rows"])),
     }
 
@@ -129,7 +128,15 @@ def test_every_choice_of_code_is_covered() -> None:
     assert names["hip"] >= (WANTED["hip"] or set())
     wanted = {f"tree_{tree}" for tree in ("interleaved", "strided", "last_wave", "unrolled")}
     wanted |= {f"combine_{combine}" for combine in set(COMBINES) - {"last_block"}}
-    wanted |= {"walk_tile", "walk_chunk", "exchange_lds", "exchange_redux", "hint_streaming", "hint_no_allocate"}
+    wanted |= {
+        "second_launch_early",
+        "walk_tile",
+        "walk_chunk",
+        "exchange_lds",
+        "exchange_redux",
+        "hint_streaming",
+        "hint_no_allocate",
+    }
     wanted |= {f"op_{op}" for op in OPERATORS} | {
         f"rows_{combine}" for combine in set(COMBINES) - {"collector", "tally"}
     }

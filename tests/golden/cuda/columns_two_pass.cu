@@ -16,6 +16,7 @@ constexpr int TILE = 32;  // elements a team folds at once
 // exchange lds: how the lanes of a block meet
 // tree sequential: addressing of the tree in shared memory
 // combine two_pass: how the blocks meet
+// second_launch after: when the second pass is started: after the first has ended, or before that, to wait for it
 // hint none: cache hint of the loads
 
 typedef long long index_t;

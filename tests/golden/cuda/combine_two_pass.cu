@@ -13,6 +13,7 @@ constexpr int TILE = 1024;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange shuffle: how the lanes of a block meet
 // combine two_pass: how the blocks meet
+// second_launch after: when the second pass is started: after the first has ended, or before that, to wait for it
 // hint none: cache hint of the loads
 
 typedef long long index_t;

@@ -43,13 +43,6 @@ typedef struct {
     float total;
 } State;
 
-// The state of no elements.
-static __device__ __forceinline__ State identity(void) {
-    State s;
-    s.total = 0;
-    return s;
-}
-
 // The state of one element.
 static __device__ __forceinline__ State lift(value_t x) {
     State s;

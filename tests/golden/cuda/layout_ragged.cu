@@ -7,7 +7,6 @@ constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int TEAM = 32;  // threads that share a result
-constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int TEAMS = 8;  // teams of a block, each with a result of its own
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 128;  // elements a team folds at once
@@ -43,14 +42,6 @@ typedef struct {
     float total;
     long long seen;
 } State;
-
-// The state of no elements.
-static __device__ __forceinline__ State identity(void) {
-    State s;
-    s.total = 0;
-    s.seen = 0;
-    return s;
-}
 
 // The state of one element.
 static __device__ __forceinline__ State lift(value_t x) {

@@ -7,7 +7,6 @@ constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int TEAM = 8;  // threads that share a result
-constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int TEAMS = 16;  // teams of a block, each with a result of its own
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 32;  // elements a team folds at once

@@ -7,7 +7,6 @@ constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int TEAM = 8;  // threads that share a result
-constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
 constexpr int SECOND_BLOCK = 256;  // threads of the second pass
 constexpr int TEAMS = 16;  // teams of a block, each with a result of its own
 constexpr int SECOND_TEAM = 32;  // threads of the second pass that share a result
@@ -17,6 +16,7 @@ constexpr int TILE = 32;  // elements a team folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange shuffle: how the lanes of a block meet
 // combine two_pass: how the blocks meet
+// second_launch after: when the second pass is started: after the first has ended, or before that, to wait for it
 // hint none: cache hint of the loads
 
 typedef long long index_t;

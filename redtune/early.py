@@ -8,6 +8,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from redtune.errors import RedtuneError
+
 MIN_CUDA = 12030  # of a driver that captures such launches into a graph
 PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_ of that name
 
@@ -52,13 +54,11 @@ class EarlyLaunch:
 
     def __call__(self, stream: int, params: int, extra: int) -> None:
         """Launches on a stream's handle, with the address of pointers to the arguments, as CuPy's `launchKernel` does
-        once it has a grid. Raises CUDADriverError."""
+        once it has a grid. Raises RedtuneError."""
         self.config.stream = stream
         status = _launch_kernel()(self.at, self.function, params, extra)
         if status:
-            from cupy.cuda import driver
-
-            raise driver.CUDADriverError(status)
+            raise RedtuneError(f"the driver refused an early launch: CUDA error {status}")
 
 
 class EarlyFunction:

@@ -1,34 +1,30 @@
-// sum of complex64: the sum.
-// An array of any length and alignment in; complex64 out, accumulated in float32.
-// Made by: redtune show --source --op sum --dtype complex64 --backend cuda --arch sm_90
+// sum of float32: the sum.
+// An array of any length and alignment in; float32 out, accumulated in float32.
+// Made by: redtune show --source --op sum --dtype float32 --backend cuda --arch sm_90 --fix combine=two_pass --fix second_launch=early
 
 constexpr int BLOCK = 256;  // threads per block
 constexpr int VECTOR = 1;  // elements per load, at most 16 bytes
 constexpr int ITEMS = 4;  // independent loads in flight per thread before the fold
 constexpr int ACCUMULATORS = 4;  // independent fold chains per thread and tile
 constexpr int WAVE = 32;  // lanes the last tree spans before the threads of a block meet through shared memory
+constexpr int SECOND_BLOCK = 256;  // threads of the second pass
 constexpr int LANES = 32;  // of them issue together and meet by shuffles
 constexpr int TILE = 1024;  // elements a block folds at once
 // walk stride: which tiles a block takes: one of its own, every grid-th, or one contiguous range
 // exchange shuffle: how the lanes of a block meet
-// combine last_block: how the blocks meet
+// combine two_pass: how the blocks meet
+// second_launch early: when the second pass is started: after the first has ended, or before that, to wait for it
 // hint none: cache hint of the loads
 
 typedef long long index_t;
 typedef unsigned long long address_t;
 typedef float real_t;  // what the kernel accumulates in
-typedef struct {
-    float re, im;
-} element_t;  // an element in memory
-typedef struct {
-    real_t re, im;
-} value_t;  // an element in a register
+typedef float element_t;  // an element in memory
+typedef real_t value_t;  // an element in a register
 typedef float result_part_t;
-typedef struct {
-    result_part_t re, im;
-} result_t;
+typedef result_part_t result_t;
 
-typedef uint2 raw_t;  // as wide as one load
+typedef unsigned int raw_t;  // as wide as one load
 static __device__ __forceinline__ raw_t load_raw(const element_t *p) {
     return *(const raw_t *)p;
 }
@@ -40,31 +36,25 @@ typedef union {
 } Pack;
 
 static __device__ __forceinline__ value_t widen(element_t x) {
-    value_t v;
-    v.re = x.re;
-    v.im = x.im;
-    return v;
+    return (value_t)x;
 }
 
 // What is known of some elements.
 typedef struct {
-    float re;
-    float im;
+    float total;
 } State;
 
 // The state of no elements.
 static __device__ __forceinline__ State identity(void) {
     State s;
-    s.re = 0;
-    s.im = 0;
+    s.total = 0;
     return s;
 }
 
 // The state of one element.
 static __device__ __forceinline__ State lift(value_t x) {
     State s;
-    s.re = x.re;
-    s.im = x.im;
+    s.total = x;
     return s;
 }
 
@@ -82,26 +72,21 @@ static __device__ __forceinline__ real_t add(real_t a, real_t b, real_t lost_bef
 // The state of two sets of elements together.
 static __device__ __forceinline__ State merge(State a, State b) {
     State s;
-    s.re = a.re + b.re;
-    s.im = a.im + b.im;
+    s.total = a.total + b.total;
     return s;
 }
 
 // What a thread has folded so far, and what its sums have lost to rounding.
 typedef struct {
-    float re;
-    float im;
-    float re_lost;
-    float im_lost;
+    float total;
+    float total_lost;
 } Running;
 
 // Nothing folded so far.
 static __device__ __forceinline__ Running fresh(void) {
     Running s;
-    s.re = 0;
-    s.im = 0;
-    s.re_lost = 0;
-    s.im_lost = 0;
+    s.total = 0;
+    s.total_lost = 0;
     return s;
 }
 
@@ -109,47 +94,33 @@ static __device__ __forceinline__ Running fresh(void) {
 static __device__ __forceinline__ Running begun(State b) {
     const State s = merge(identity(), b);
     Running all = fresh();
-    all.re = s.re;
-    all.im = s.im;
+    all.total = s.total;
     return all;
 }
 
 // One state more.
 static __device__ __forceinline__ Running gather(Running a, State b) {
     Running s;
-    s.re = add(a.re, b.re, a.re_lost, &s.re_lost);
-    s.im = add(a.im, b.im, a.im_lost, &s.im_lost);
+    s.total = add(a.total, b.total, a.total_lost, &s.total_lost);
     return s;
 }
 
 // The state to hand on: what is left of the losses by now is less than half a unit in the last place.
 static __device__ __forceinline__ State settled(Running a) {
     State s;
-    s.re = a.re;
-    s.im = a.im;
+    s.total = a.total;
     return s;
 }
 
 // The result of a state.
 static __device__ __forceinline__ result_t finish(State a) {
-    result_t r;
-    r.re = (result_part_t)a.re;
-    r.im = (result_part_t)a.im;
-    return r;
+    return (result_part_t)a.total;
 }
 
 // The state of the lane `offset` further on.
 static __device__ __forceinline__ State shuffle_down(State s, int offset) {
-    s.re = __shfl_down_sync(0xffffffffu, s.re, offset);
-    s.im = __shfl_down_sync(0xffffffffu, s.im, offset);
+    s.total = __shfl_down_sync(0xffffffffu, s.total, offset);
     return s;
-}
-
-// Counts one more block and says how many came before, with release and acquire towards all blocks.
-static __device__ __forceinline__ unsigned int count_up(unsigned int *counter) {
-    unsigned int before;
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-    return before;
 }
 
 // The threads of a block of 256 meet: the state returned to the first one covers them all.
@@ -164,27 +135,66 @@ static __device__ __forceinline__ State meet_block(State state, State *slots) {
     if (lane == 0)
         slots[thread / WAVE] = state;
     __syncthreads();
-    // The first lanes fold what the 8 tails left.
-    if (thread < LANES) {
-        state = identity();
-        if (lane < 8)
-            state = slots[lane];
-        state = merge(state, shuffle_down(state, 4));
-        state = merge(state, shuffle_down(state, 2));
-        state = merge(state, shuffle_down(state, 1));
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
     }
     return state;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_complex64(
-    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, unsigned int *counter,
-    result_t *out)
+// The threads of a block of 256 meet: the state returned to the first one covers them all.
+static __device__ __forceinline__ State meet_second(State state, State *slots) {
+    const int thread = (int)threadIdx.x;
+    state = merge(state, shuffle_down(state, 16));
+    state = merge(state, shuffle_down(state, 8));
+    state = merge(state, shuffle_down(state, 4));
+    state = merge(state, shuffle_down(state, 2));
+    state = merge(state, shuffle_down(state, 1));
+    const int lane = thread % LANES;
+    if (lane == 0)
+        slots[thread / WAVE] = state;
+    __syncthreads();
+    // The first thread folds what the 8 tails left, in pairs: sooner than lanes can hand it on.
+    if (thread == 0) {
+        State part[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = slots[i];
+        #pragma unroll
+        for (int i = 0; i < 4; i++)
+            part[i] = merge(part[i], part[i + 4]);
+        #pragma unroll
+        for (int i = 0; i < 2; i++)
+            part[i] = merge(part[i], part[i + 2]);
+        #pragma unroll
+        for (int i = 0; i < 1; i++)
+            part[i] = merge(part[i], part[i + 1]);
+        state = part[0];
+    }
+    return state;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_float32(
+    const element_t *__restrict__ data, index_t data_first, index_t n, State *partials, result_t *out)
 {
     __shared__ State slots[8];
     const int thread = (int)threadIdx.x;
     const index_t block = (index_t)blockIdx.x;
     const index_t blocks = (index_t)gridDim.x;
-    __shared__ int is_last;
+    asm volatile("griddepcontrol.launch_dependents;");
 
     // 1. The share of this block.
     const element_t *in = data + data_first;
@@ -198,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_complex64(
         Pack pack[ITEMS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++)
-            pack[k].item[0] = in[at + k * BLOCK];
+            pack[k].raw = load_raw(in + at + k * (BLOCK * VECTOR));
         State chain[ACCUMULATORS];
         #pragma unroll
         for (int k = 0; k < ITEMS; k++) {
@@ -228,27 +238,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_complex64(
     state = meet_block(state, slots);
 
     // 4. The blocks meet.
-    if (blocks == 1) {
-        if (thread == 0)
+    if (thread == 0) {
+        if (blocks == 1)
             out[0] = finish(state);
-    } else {
-        if (thread == 0) {
+        else
             partials[block] = state;
-            // Release before the count makes this block's state visible, acquire after it shows the others'.
-            is_last = count_up(counter) == (unsigned int)(blocks - 1);
-        }
-        __syncthreads();
-        if (is_last) {
-            index_t i = thread;
-            Running all = i < blocks ? begun(partials[i]) : fresh();
-            for (i += BLOCK; i < blocks; i += BLOCK)
-                all = gather(all, partials[i]);
-            state = settled(all);
-            state = meet_block(state, slots);
-            if (thread == 0)
-                out[0] = finish(state);
-            if (thread == 0)
-                counter[0] = 0;  // ready for the next launch
-        }
     }
+}
+
+// The second pass: one block folds what the redtune_sum_float32 launch left, in index order.
+extern "C" __global__ void __launch_bounds__(SECOND_BLOCK) redtune_sum_float32_second(
+    const State *partials, index_t parts, result_t *out)
+{
+    __shared__ State slots[8];
+    const int thread = (int)threadIdx.x;
+    asm volatile("griddepcontrol.wait;" : : : "memory");  // it is all there now
+    index_t i = thread;
+    Running all = i < parts ? begun(partials[i]) : fresh();
+    for (i += SECOND_BLOCK; i < parts; i += SECOND_BLOCK)
+        all = gather(all, partials[i]);
+    State state = settled(all);
+    state = meet_second(state, slots);
+    if (thread == 0)
+        out[0] = finish(state);
 }
