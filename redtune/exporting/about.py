@@ -56,6 +56,11 @@ class About:
         """Which of the export's architectures a variant is for."""
         return self.export.archs.index(plain_arch(variant.device))
 
+    @property
+    def starts_early(self) -> bool:
+        """Whether a launch may start before the one in front of it has ended."""
+        return any(variant.numbers["is_second_early"] for variant in self.export.variants)
+
     def size(self, variant: Variant, name: str) -> int:
         """One of the sizes that a variant was tuned for."""
         return int(getattr(variant.problem, name))

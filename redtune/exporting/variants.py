@@ -20,6 +20,7 @@ from redtune.plan import (
     before_arguments,
     counter_words,
     entry_names,
+    is_second_early,
     is_split,
     main_arguments,
     make_plan,
@@ -87,6 +88,7 @@ class Variant:
             "counter": combine.counter if split else "",
             "counter_words": counter_words(problem, config),
             "extra": combine.extra if split else 0,
+            "is_second_early": is_second_early(problem, config),
         }
 
     @property

@@ -28,6 +28,8 @@ EXPORTS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("sum", "bfloat16", FLAT, {"combine": "two_pass", "walk": "chunk"}),
     ("logsumexp", "float16", FLAT, {"combine": "cluster", "cluster": 4}),
     ("argmax", "int8", FLAT, {"wave": 64, "vector": 16}),
+    ("logsumexp", "float32", FLAT, {"combine": "two_pass", "second_launch": "early"}),
+    ("sum", "int32", FLAT, {"combine": "tally", "walk": "stride"}),
     ("dot", "float32", FLAT, {"vector": 4}),
     ("sum", "complex64", FLAT | {"accumulate": "compensated"}, {}),
     ("bitwise_xor", "uint32", FLAT, {"exchange": "redux"}),

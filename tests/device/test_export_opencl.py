@@ -28,6 +28,8 @@ EXPORTS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("max", "float32", {"n": [1000, 100_000]}, {"walk": "chunk", "combine": "last_block"}),
     ("sum", "float16", FLAT, {"walk": "tile", "combine": "two_pass", "exchange": "lds", "block": 128}),
     ("dot", "float64", FLAT, {"walk": "stride", "combine": "atomic", "vector": 2}),
+    ("sum", "int32", {"n": [1000, 100_000]}, {"combine": "tally", "walk": "stride"}),
+    ("all", "uint8", FLAT, {"combine": "tally", "walk": "chunk"}),
     ("sum", "int8", FLAT, {"combine": "atomic", "vector": 4, "wave": 32}),
     ("sum", "float32", FLAT | {"accumulate": "compensated"}, {"hint": "streaming"}),
     (json.loads(OWN)["name"], "float32", FLAT | {"custom": OWN}, {"combine": "two_pass"}),

@@ -29,6 +29,8 @@ CUDA: list[tuple[str, list[Problem], dict[str, Any]]] = [
     ("sm_75", [problem("dot", is_compensated=True)], {}),
     ("sm_80", [problem("sum", "bfloat16")], {"combine": "two_pass"}),
     ("sm_90", [problem("logsumexp", "float16")], {"combine": "cluster", "cluster": 4}),
+    ("sm_90", [problem("argmax")], {"combine": "two_pass", "second_launch": "early"}),
+    ("sm_90", [problem("sum", "int32"), problem("sum", "int32", n=1 << 24)], {"combine": "tally", "walk": "stride"}),
     ("sm_90", [shaped_problem("var", "float64", *ROWS)], {"split": 4, "combine": "last_block"}),
     ("sm_90", [shaped_problem("all", "bool", *COLUMNS)], {"exchange": "lds", "tree": "unrolled", "team": 0}),
     ("sm_100", [problem("argmax", "int8")], {"walk": "chunk", "wave": 64}),
@@ -39,6 +41,7 @@ CUDA: list[tuple[str, list[Problem], dict[str, Any]]] = [
 HIP: list[tuple[str, list[Problem], dict[str, Any]]] = [
     ("gfx90a", [problem("max")], {"combine": "atomic", "walk": "tile"}),
     ("gfx942", [problem("sum", "bfloat16")], {"combine": "two_pass"}),
+    ("gfx942", [problem("count_nonzero", "float16")], {"combine": "tally", "walk": "stride"}),
     ("gfx1100", [problem("logsumexp", "float16")], {"wave": 32}),
     ("gfx1201", [problem("argmax", "int8")], {"exchange": "lds", "tree": "unrolled", "wave": 32}),
     ("gfx942,gfx1100", [problem("argmax", "float16")], {"exchange": "dpp", "wave": 32}),
