@@ -72,6 +72,7 @@ def crossed(**values: Iterable[Any]) -> list[Shape]:
 
 # (bytes at most, shapes) of flat problems: one block, as many as there are tiles, then grids that stride.
 _STREAMED = {"load": 16, "hint": "streaming"}
+_EARLY = {"combine": ("two_pass",), "second_launch": ("early",)}
 _FLAT: list[tuple[int, list[Shape]]] = [
     (
         1 << 14,
@@ -88,37 +89,46 @@ _FLAT: list[tuple[int, list[Shape]]] = [
     (
         1 << 18,
         [
+            *crossed(load=(16,), block=(128, 256), items=(1, 2), walk=("tile",), second_block=(64,), **_EARLY),
+            *crossed(load=(16,), block=(256, 512), items=(4,), walk=("tile",), second_block=(64,), **_EARLY),
+            *crossed(load=(16,), block=(128, 256), items=(1, 2, 4), blocks_per_cu=(2,), combine=("tally",)),
             *crossed(block=(256, 512), load=(16,), items=(1, 2, 4), walk=("tile",), combine=("collector",)),
-            *crossed(block=(256, 512), load=(16,), items=(1, 4), walk=("tile",), combine=("last_block",)),
             *crossed(block=(128, 256), load=(16,), items=(1, 4), walk=("tile",), combine=("atomic",)),
             *crossed(block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("cluster",), cluster=(4, 8)),
-            *crossed(block=(512, 1024), load=(16,), items=(4,), walk=("tile",), combine=("collector",)),
+            {"block": 1024, "load": 16, "items": 4, "walk": "tile", "combine": "collector"},
             *crossed(
                 block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",), exchange=("redux",)
             ),
-            {"block": 1024, "load": 16, "items": 8, "combine": "two_pass"},
+            *crossed(block=(256,), load=(16,), items=(2,), walk=("tile",), exchange=("redux",), **_EARLY),
         ],
     ),
     (
         1 << 23,
         [
-            *crossed(block=(256, 512), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "last_block")),
-            *crossed(block=(128, 256), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic",)),
-            *crossed(block=(1024,), load=(16,), items=(4,), walk=("tile",), combine=("collector", "last_block")),
-            *crossed(block=(512,), load=(16,), items=(4,), blocks_per_cu=(1,), combine=("collector", "last_block")),
+            *crossed(load=(16,), block=(256,), items=(2, 4), walk=("tile",), second_block=(64, 256), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), second_block=(256,), **_EARLY),
+            *crossed(load=(16,), block=(512,), items=(2, 4), walk=("tile",), second_block=(256,), **_EARLY),
+            {"load": 16, "block": 1024, "items": 1, "walk": "tile", "combine": "two_pass", "second_launch": "early"},
+            *crossed(load=(16,), block=(128, 256), items=(2, 4), blocks_per_cu=(8,), combine=("tally",)),
+            {"load": 16, "block": 512, "items": 4, "blocks_per_cu": 4, "combine": "tally"},
+            *crossed(block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "last_block")),
+            *crossed(block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic",)),
             *crossed(
                 block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector",), exchange=("redux",)
             ),
-            *crossed(block=(512, 1024), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",)),
+            *crossed(block=(512,), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",)),
         ],
     ),
     (
         1 << 27,
         [
+            *crossed(load=(16,), block=(512,), items=(2, 4), walk=("tile",), second_block=(256, 1024), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), second_block=(1024,), **_EARLY),
+            *crossed(load=(16,), block=(512,), items=(4, 8), blocks_per_cu=(2,), **_EARLY),
+            {"load": 16, "block": 512, "items": 4, "blocks_per_cu": 16, "combine": "tally"},
+            {"load": 16, "block": 256, "items": 8, "blocks_per_cu": 8, "combine": "tally"},
             *crossed(block=(512,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "atomic")),
-            *crossed(block=(1024,), load=(16,), items=(4,), blocks_per_cu=(1, 2), combine=("collector", "last_block")),
             *crossed(block=(512,), load=(16,), items=(4, 8), blocks_per_cu=(1, 2)),
-            *crossed(block=(256,), load=(16,), items=(4,), blocks_per_cu=(3, 4, 6), combine=("collector",)),
             {"block": 256, "items": 4, "blocks_per_cu": 8, "combine": "collector"} | _STREAMED,
             {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
@@ -132,6 +142,7 @@ _FLAT: list[tuple[int, list[Shape]]] = [
             {"block": 256, "items": 2, "blocks_per_cu": 6, "load": 16},
             {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
             {"block": 768, "items": 6, "walk": "chunk", "blocks_per_cu": 16, "combine": "two_pass"} | _STREAMED,
+            *crossed(load=(16,), block=(512,), items=(4,), blocks_per_cu=(2, 32), hint=("streaming",), **_EARLY),
             {"block": 256, "items": 3, "blocks_per_cu": 32, "combine": "two_pass"} | _STREAMED,
             {"block": 512, "items": 4, "blocks_per_cu": 32, "combine": "two_pass"} | _STREAMED,
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
@@ -287,5 +298,10 @@ def carried_over(config: Config, there: Problem, here: Problem, dialect: Dialect
         return fitted(config, here, dialect)
     known = {field: getattr(config, field) for field in ("block", "items", "walk", "blocks_per_cu", "team", "split")}
     known |= {field: getattr(config, field) for field in ("exchange", "tree", "wave", "combine", "second_block")}
-    known |= {"cluster": config.cluster, "hint": config.hint, "load": config.vector * widths[0]}
+    known |= {
+        "cluster": config.cluster,
+        "second_launch": config.second_launch,
+        "hint": config.hint,
+        "load": config.vector * widths[0],
+    }
     return config_of(known, here, dialect)
