@@ -22,7 +22,7 @@ from redtune.refusals import MAX_CHAIN, MAX_LOAD_BYTES, is_legal
 from redtune.types import Device, Problem
 
 Shape = dict[str, Any]
-STARTS = 4  # of what a search begins with; what follows there runs anywhere and is fast nowhere
+STARTS = 2  # of what a search begins with; what follows there is below in the sizes that it suits, or fast nowhere
 
 # --- the grid ---------------------------------------------------------------------------------------------------------
 
@@ -89,49 +89,45 @@ _FLAT: list[tuple[int, list[Shape]]] = [
     (
         1 << 18,
         [
-            *crossed(load=(16,), block=(128, 256), items=(1, 2), walk=("tile",), second_block=(64,), **_EARLY),
-            *crossed(load=(16,), block=(256, 512), items=(4,), walk=("tile",), second_block=(64,), **_EARLY),
-            *crossed(load=(16,), block=(128, 256), items=(1, 2, 4), blocks_per_cu=(2,), combine=("tally",)),
-            *crossed(block=(256, 512), load=(16,), items=(1, 2, 4), walk=("tile",), combine=("collector",)),
-            *crossed(block=(128, 256), load=(16,), items=(1, 4), walk=("tile",), combine=("atomic",)),
-            *crossed(block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("cluster",), cluster=(4, 8)),
-            {"block": 1024, "load": 16, "items": 4, "walk": "tile", "combine": "collector"},
+            *crossed(load=(16,), block=(128, 256), items=(2,), walk=("tile",), second_block=(64,), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(4,), walk=("tile",), second_block=(64,), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(2,), walk=("tile",), exchange=("redux",), **_EARLY),
+            {"load": 16, "block": 128, "items": 2, "blocks_per_cu": 2, "combine": "tally"},
+            {"load": 16, "block": 256, "items": 1, "blocks_per_cu": 2, "combine": "tally"},
+            *crossed(load=(16,), block=(256,), items=(1, 2), walk=("tile",), combine=("collector",)),
             *crossed(
-                block=(256, 512), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",), exchange=("redux",)
+                load=(16,), block=(256,), items=(1, 2), walk=("tile",), combine=("collector",), exchange=("redux",)
             ),
-            *crossed(block=(256,), load=(16,), items=(2,), walk=("tile",), exchange=("redux",), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(1,), walk=("tile",), combine=("cluster",), cluster=(4, 8)),
+            {"load": 16, "block": 256, "items": 1, "walk": "tile", "combine": "atomic"},
         ],
     ),
     (
         1 << 23,
         [
-            *crossed(load=(16,), block=(256,), items=(2, 4), walk=("tile",), second_block=(64, 256), **_EARLY),
-            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), second_block=(256,), **_EARLY),
-            *crossed(load=(16,), block=(512,), items=(2, 4), walk=("tile",), second_block=(256,), **_EARLY),
-            {"load": 16, "block": 1024, "items": 1, "walk": "tile", "combine": "two_pass", "second_launch": "early"},
-            *crossed(load=(16,), block=(128, 256), items=(2, 4), blocks_per_cu=(8,), combine=("tally",)),
-            {"load": 16, "block": 512, "items": 4, "blocks_per_cu": 4, "combine": "tally"},
-            *crossed(block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "last_block")),
-            *crossed(block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("atomic",)),
-            *crossed(
-                block=(256,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector",), exchange=("redux",)
-            ),
-            *crossed(block=(512,), load=(16,), items=(1, 2), walk=("tile",), combine=("collector",)),
+            *crossed(load=(16,), block=(256,), items=(4,), walk=("tile",), second_block=(64, 256), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(2,), walk=("tile",), second_block=(64,), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), **_EARLY),
+            *crossed(load=(16,), block=(512,), items=(4,), walk=("tile",), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(4,), walk=("tile",), exchange=("redux",), **_EARLY),
+            *crossed(load=(16,), block=(128,), items=(2,), blocks_per_cu=(8,), combine=("tally",)),
+            *crossed(load=(16,), block=(256,), items=(4,), blocks_per_cu=(8,), combine=("tally",)),
+            *crossed(load=(16,), block=(512,), items=(4,), blocks_per_cu=(4,), combine=("tally",)),
+            *crossed(load=(16,), block=(256,), items=(4,), walk=("tile",), combine=("collector", "atomic")),
+            *crossed(load=(16,), block=(256,), items=(4,), walk=("tile",), combine=("collector",), exchange=("redux",)),
         ],
     ),
     (
         1 << 27,
         [
-            *crossed(load=(16,), block=(512,), items=(2, 4), walk=("tile",), second_block=(256, 1024), **_EARLY),
-            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), second_block=(1024,), **_EARLY),
-            *crossed(load=(16,), block=(512,), items=(4, 8), blocks_per_cu=(2,), **_EARLY),
-            {"load": 16, "block": 512, "items": 4, "blocks_per_cu": 16, "combine": "tally"},
-            {"load": 16, "block": 256, "items": 8, "blocks_per_cu": 8, "combine": "tally"},
-            *crossed(block=(512,), load=(16,), items=(2, 4), walk=("tile",), combine=("collector", "atomic")),
-            *crossed(block=(512,), load=(16,), items=(4, 8), blocks_per_cu=(1, 2)),
-            {"block": 256, "items": 4, "blocks_per_cu": 8, "combine": "collector"} | _STREAMED,
-            {"block": 512, "items": 2, "blocks_per_cu": 3, "combine": "collector"} | _STREAMED,
+            *crossed(load=(16,), block=(512,), items=(4,), walk=("tile",), second_block=(256, 1024), **_EARLY),
+            *crossed(load=(16,), block=(256,), items=(8,), walk=("tile",), second_block=(256, 1024), **_EARLY),
+            *crossed(load=(16,), block=(512,), items=(4,), blocks_per_cu=(2,), **_EARLY),
+            *crossed(load=(16,), block=(512,), items=(4,), blocks_per_cu=(16,), combine=("tally",)),
+            *crossed(load=(16,), block=(256,), items=(8,), blocks_per_cu=(8,), combine=("tally",)),
+            *crossed(load=(16,), block=(512,), items=(4,), walk=("tile",), combine=("collector", "atomic")),
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic"} | _STREAMED,
+            {"block": 256, "items": 4, "blocks_per_cu": 8, "combine": "collector"} | _STREAMED,
         ],
     ),
     (
