@@ -20,6 +20,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -36,7 +37,7 @@ from redtune.lab import find_device
 from redtune.operators import OPERATORS
 from redtune.problems import make_problem
 from redtune.render import templates_digest
-from redtune.shipped import Sheet, sheet_text, with_older
+from redtune.shipped import Row, Sheet, sheet_text, with_older
 from redtune.store import folder_name, format_number
 from redtune.tuner import versions
 from redtune.types import Device, Problem
@@ -106,40 +107,51 @@ def command(options: argparse.Namespace) -> str:
     return " ".join(["python results/ship.py", *words])
 
 
-def sheets(shipper: Shipper, options: argparse.Namespace) -> list[Sheet]:
-    """What is proven so far, as files."""
-    return [
-        Sheet(
-            format=format_number(),
-            op=op,
-            dtype=dtype,
-            device=shipper.device,
-            templates=templates_digest(),
-            commit=options.commit or commit(),
-            command=command(options)[:MAX_WORD],
-            found=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            seed=options.seed,
-            temperature="cold",
-            determinism="any",
-            versions=versions(),
-            rows=tuple(rows),
-        )
-        for (op, dtype), rows in shipper.proven_rows().items()
-    ]
+def sheet_of(device: Device, op: str, dtype: str, rows: Sequence[Row], options: argparse.Namespace) -> Sheet:
+    """Rows of an operator and a dtype as a file."""
+    return Sheet(
+        format=format_number(),
+        op=op,
+        dtype=dtype,
+        device=device,
+        templates=templates_digest(),
+        commit=options.commit or commit(),
+        command=command(options)[:MAX_WORD],
+        found=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        seed=options.seed,
+        temperature="cold",
+        determinism="any",
+        versions=versions(),
+        rows=tuple(rows),
+    )
+
+
+def path_of(sheet: Sheet, options: argparse.Namespace) -> Path:
+    """Where a file goes."""
+    return Path(options.out) / folder_name(sheet.device) / sheet.file_name
+
+
+def check_kept(device: Device, problems: Sequence[Problem], options: argparse.Namespace) -> None:
+    """Raises UsageError where a file has rows that cannot be kept: now, and not once all is measured."""
+    for op, dtype in dict.fromkeys((problem.op, problem.dtype) for problem in problems):
+        empty = sheet_of(device, op, dtype, (), options)
+        with_older(empty, path_of(empty, options))
 
 
 def write(shipper: Shipper, options: argparse.Namespace) -> int:
-    """Writes every file; how many rows they hold."""
-    made = sheets(shipper, options)
-    for sheet in made:
-        path = Path(options.out) / folder_name(sheet.device) / sheet.file_name
+    """Writes every file with what is proven so far; how many rows that is."""
+    proven = shipper.proven_rows()
+    for (op, dtype), rows in proven.items():
+        sheet = sheet_of(shipper.device, op, dtype, rows, options)
+        path = path_of(sheet, options)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(sheet_text(with_older(sheet, path)))
-    return sum(len(sheet.rows) for sheet in made)
+    return sum(map(len, proven.values()))
 
 
 def measure(device: Device, problems: list[Problem], options: argparse.Namespace) -> int:
     """Times, proves and writes until all is done or the time is up. The exit code."""
+    check_kept(device, problems, options)
     began = last = time.monotonic()
     end = began + options.time_limit
     binaries = Binaries(Path(options.binaries)) if options.binaries else None
