@@ -102,6 +102,7 @@ def command(options: argparse.Namespace) -> str:
     words = [f"--{name} {getattr(options, name)}" for name in said if getattr(options, name)]
     if options.table:  # by its name: where it lies is the machine's own
         words += [f"--table {Path(options.table).name}", f"--below {options.below:g}"]
+    words += [f"--binaries {Path(options.binaries).name}"] if options.binaries else []
     words += ["--steps"] if options.steps else []
     words += [f"--time-limit {options.time_limit:g}"] if options.time_limit < NO_LIMIT_S else []
     return " ".join(["python results/ship.py", *words])

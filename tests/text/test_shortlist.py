@@ -69,10 +69,12 @@ def test_what_is_tried_is_legal_and_the_default_comes_first(op: str, dtype: str,
 def test_the_command_names_a_table_and_not_where_it_lies(tried: Any) -> None:
     import ship
 
-    given = argparse.Namespace(table="/a/b/behind.csv", below=1.3, steps=True, time_limit=60.0)
+    given = argparse.Namespace(table="/a/b/behind.csv", below=1.3, binaries="/c/made", steps=True, time_limit=60.0)
     for name in ("ops", "dtypes", "layouts", "flat", "rows", "columns"):
         setattr(given, name, None)
-    assert ship.command(given) == "python results/ship.py --table behind.csv --below 1.3 --steps --time-limit 60"
+    assert ship.command(given) == (
+        "python results/ship.py --table behind.csv --below 1.3 --binaries made --steps --time-limit 60"
+    )
 
 
 def test_a_config_is_carried_over_with_loads_as_wide(tried: Any) -> None:
