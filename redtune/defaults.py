@@ -10,6 +10,7 @@ from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import UsageError
 from redtune.packing import idle_accumulators
+from redtune.plan import WORD_BYTES, state_layout
 from redtune.refusals import MAX_CHAIN, is_legal, refusals
 from redtune.types import Device, Problem
 
@@ -132,11 +133,13 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
         ]
     else:
         vector = 16 // dtype_named(problem.dtype).bytes
-        early = {"second_launch": "early"} if "early_launches" in device.features else {}
+        starts_early = "early_launches" in device.features
+        second = {"combine": "two_pass"} | ({"second_launch": "early"} if starts_early else {})
         first = {"block": 512, "vector": vector, "items": 4, "walk": "stride", "blocks_per_cu": 2}
         size = problem.n * dtype_named(problem.dtype).bytes
         # The less there is between the last load and the result, the better: results/2026-11-30-h200-small.md. An early
-        # second pass is sooner yet where floats meet, and costs the host another launch: that is for a search to find.
+        # second pass costs the host another launch. It pays for that where a state is more than a word, with a sixth
+        # less time (results/2026-12-01-h200-finish.md); what it gains on words is for a search to find.
         if size <= ONE_BLOCK_BYTES:
             block = 256 if problem.n <= 1024 * vector else 512
             items = min(8, power_below(max(1, 2 * -(-problem.n // (block * vector)) - 1)))
@@ -144,13 +147,14 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
         elif size < SMALL_BYTES:
             waits = "waiting_blocks" in device.features
             first |= {"block": 256, "walk": "tile"} | ({"combine": "collector"} if waits else {})
+            first |= second if starts_early and state_layout(problem)[1] > WORD_BYTES else {}
             firsts.insert(0, {"walk": "stride", "blocks_per_cu": 8, "combine": "tally"})  # where integers add up
         elif size > KEPT_BYTES and vector > 1:
             first |= {"hint": "streaming"}  # no cache keeps it: on an H200 one part in a hundred less time
         first |= {"accumulators": min(8, int(first["items"]) * vector)}
         others = [
             {"block": 256, "items": 8, "walk": "tile", "combine": "atomic", "hint": "streaming"},
-            {"items": 6, "walk": "tile", "combine": "two_pass"} | early,
+            {"items": 6, "walk": "tile"} | second,
             {"block": 256, "items": 8, "blocks_per_cu": 4, "hint": "no_allocate"},
             {"walk": "tile"},
             {"block": 1024, "blocks_per_cu": 1},

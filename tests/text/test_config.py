@@ -154,6 +154,25 @@ def test_the_default_of_a_large_problem_reads_as_wide_as_a_load_goes(dialect: st
         assert kept.hint == "none"
 
 
+@pytest.mark.parametrize(
+    ("arch", "op", "dtype", "finish"),
+    [
+        ("sm_90", "sum", "float32", ("collector", "after")),
+        ("sm_90", "logsumexp", "float32", ("two_pass", "early")),
+        ("sm_90", "max", "float64", ("two_pass", "early")),
+        ("sm_90", "count_nonzero", "float32", ("tally", "after")),
+        ("sm_80", "logsumexp", "float32", ("collector", "after")),
+        ("sm_60", "logsumexp", "float32", ("two_pass", "after")),
+    ],
+)
+def test_how_blocks_meet_by_default_follows_the_state_and_the_device(
+    arch: str, op: str, dtype: str, finish: tuple[str, str]
+) -> None:
+    on = target("cuda", arch)
+    found = default_config(problem(op, dtype, 1 << 20), on.dialect, on.device)
+    assert (found.combine, found.second_launch) == finish
+
+
 @pytest.mark.parametrize("dialect", ARCHS)
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "flat"])
 def test_a_search_has_somewhere_to_begin(dialect: str, layout: str) -> None:
