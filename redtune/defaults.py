@@ -128,6 +128,7 @@ def _flat_shapes(problem: Problem, device: Device) -> list[dict[str, Any]]:
             {"items": 2, "vector": 2},
             {"accumulators": 8, "hint": "streaming", "blocks_per_cu": 2},
             {"block": 32, "wave": 32, "items": 16},
+            {"block": 32, "wave": 32, "items": 16, "vector": 2},
             {"accumulators": 2},
             {"items": 16, "blocks_per_cu": 4},
         ]

@@ -49,9 +49,8 @@ def _shapes(device: Device) -> list[dict[str, Any]]:
         ]
     if device.kind == "cpu":
         return [
-            {"block": b, "wave": w, "vector": 1, "items": i, "blocks_per_cu": g, "walk": "chunk"}
-            for b, w in ((32, 32), (64, 64))
-            for i in (8, 16)
+            {"block": b, "wave": b, "vector": v, "items": i, "blocks_per_cu": g, "walk": "chunk"}
+            for b, v, i in ((32, 1, 8), (32, 1, 16), (32, 2, 16), (64, 1, 8), (64, 1, 16))
             for g in (1, 4)
         ]
     return [

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +18,7 @@ from redtune.config import Config, is_read
 from redtune.dialect import Dialect
 from redtune.dtypes import dtype_named
 from redtune.errors import BackendMissing, CompileError, UsageError
+from redtune.intel import choose_target, chosen_target, vendor_folder
 from redtune.load import TOGETHER, kept_busy
 from redtune.numpies import numpy_rival
 from redtune.operators import Operator
@@ -28,8 +27,6 @@ from redtune.types import Device, Kernel, Launch, Problem, Resources
 if TYPE_CHECKING:
     import numpy as np
 
-SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
-INTEL_RUNTIME = "intel-opencl-rt", "libintelocl.so"
 WAVES = (32, 64)
 # A CPU's compiler turns every lane of a sub-group into vector code: longer folds compile for minutes and run no faster.
 CPU_UNROLLED = 32
@@ -105,33 +102,11 @@ DIALECT = Dialect(
 )
 
 
-def vendor_folder() -> tempfile.TemporaryDirectory[str] | None:
-    """A folder for the ICD loader: every system platform, and Intel's runtime from the environment redtune runs in.
-
-    PyPI's runtime cannot register itself with the system, so nothing would find it otherwise. A loader that the user
-    has pointed somewhere is left alone.
-    """
-    if "OCL_ICD_VENDORS" in os.environ:
-        return None
-    package, library = INTEL_RUNTIME
-    try:
-        files = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = next((Path(str(file.locate())).resolve() for file in files if file.name == library), None)
-    if found is None or not found.exists():
-        return None
-    folder = tempfile.TemporaryDirectory(prefix="redtune-icd-")
-    for icd in sorted(SYSTEM_VENDORS.glob("*.icd")) if SYSTEM_VENDORS.is_dir() else []:
-        (Path(folder.name) / icd.name).write_text(icd.read_text())
-    (Path(folder.name) / "redtune-intel.icd").write_text(f"{found}\n")
-    return folder
-
-
 def _pyopencl() -> Any:
     folder = vendor_folder()
     if folder is not None:
         os.environ["OCL_ICD_VENDORS"] = folder.name
+    choose_target()
     try:
         import pyopencl
     except ImportError as error:
@@ -218,6 +193,12 @@ def _features(cl: Any, device: Any) -> tuple[str, ...]:
     return tuple(name for name, there in has.items() if there)
 
 
+def _toolchain(device: Any, is_cpu: bool) -> str:
+    platform = device.platform.name.strip()
+    told = chosen_target() if is_cpu and platform.startswith("Intel") else ()
+    return ", ".join((platform, device.version.strip(), *told))
+
+
 def build_options(kernel: Kernel, device: Device) -> list[str]:
     """What a kernel is compiled with: sub-groups and atomics across blocks are of OpenCL C 3.0."""
     standard = "-cl-std=CL3.0" if "device_atomics" in device.features or device.waves else "-cl-std=CL1.2"
@@ -261,7 +242,7 @@ class Backend:
             cache_bytes=max(int(device.global_mem_cache_size), _host_cache_bytes() if is_cpu else 0),
             memory_bytes=int(device.global_mem_size),
             features=_features(cl, device),
-            toolchain=f"{device.platform.name.strip()}, {device.version.strip()}",
+            toolchain=_toolchain(device, is_cpu),
             driver=device.driver_version.strip(),
         )
         return replace(found, waves=_granted_waves(cl, device, found))

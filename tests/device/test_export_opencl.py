@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import redtune
-from redtune.backends.opencl import vendor_folder
 from redtune.custom import derived
+from redtune.intel import vendor_folder
 from tests.device.test_export_header import from_readme
 from tests.need import need
 
