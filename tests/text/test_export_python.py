@@ -159,6 +159,13 @@ def test_the_name_of_the_operator(name: str, operator: str) -> None:
     assert f'NAME = "{operator}"\n' in texts_of(replace(whole, name=name), "torch")[f"{name}.py"]
 
 
+def test_the_readme_says_what_an_early_launch_takes() -> None:
+    for format in FORMATS:
+        said = "CUDA 12.3 or newer"
+        assert said in sample(format, "early")[1]["README.md"]
+        assert said not in sample(format, "two_pass")[1]["README.md"]
+
+
 # --- launches ---------------------------------------------------------------------------------------------------------
 
 PLANNED: list[tuple[Problem, Config]] = [
