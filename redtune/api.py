@@ -12,7 +12,16 @@ from redtune.errors import BackendMissing, RedtuneError, UsageError
 from redtune.operators import counts_in_order, operator_for, operator_named
 from redtune.problems import asked_axes, make_problem
 from redtune.types import Best, Device, Problem
-from redtune.wanted import DEFAULT_N, check_fits, check_fixes, check_seed, sized, wanted_problem, with_fixes
+from redtune.wanted import (
+    DEFAULT_N,
+    check_fits,
+    check_fixes,
+    check_seed,
+    default_with_fixes,
+    sized,
+    wanted_problem,
+    with_fixes,
+)
 
 if TYPE_CHECKING:
     from redtune.outcome import Progress, Report
@@ -226,14 +235,17 @@ def source(
         target = find_device(backend, device)
         dialect = backend_named(target.backend).dialect
         problem = sized(problem, n if shape is None else 0, target)
-        base = store.lookup(problem, dialect, target).config
+        found = store.lookup(problem, dialect, target)
+        if found.best is None:
+            config = default_with_fixes(fix or {}, problem, dialect, target)
+        else:
+            config = with_fixes(found.config, fix or {}, problem, dialect, target)
     elif backend is None:
         raise UsageError("--arch names an architecture of a backend: name the backend too")
     else:
         target = backend_named(backend).describe(arch)
         dialect = backend_named(backend).dialect
-        base = Config()
-    config = with_fixes(base, fix or {}, problem, dialect, target)
+        config = with_fixes(Config(), fix or {}, problem, dialect, target)
     return render(problem, config, dialect, target).source
 
 

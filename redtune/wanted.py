@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -86,3 +87,14 @@ def with_fixes(base: Config, fix: Mapping[str, Value], problem: Problem, dialect
     if reasons:
         raise UsageError(reasons[0])
     return config
+
+
+def default_with_fixes(fix: Mapping[str, Value], problem: Problem, dialect: Dialect, device: Device) -> Config:
+    """The default config with the fixed knobs, or where they do not go with its others the first of the configs that a
+    search would begin with which they go with. Raises UsageError as `with_fixes` does for the default."""
+    from redtune.defaults import default_config, starting_points
+
+    for base in starting_points(problem, dialect, device):
+        with contextlib.suppress(UsageError):
+            return with_fixes(base, fix, problem, dialect, device)
+    return with_fixes(default_config(problem, dialect, device), fix, problem, dialect, device)

@@ -10,7 +10,6 @@ from redtune import shipped, store
 from redtune.backends import backend_named
 from redtune.combine import COMBINES
 from redtune.config import KNOBS, Config, Value, help_of, is_read
-from redtune.defaults import default_config
 from redtune.dialect import Dialect
 from redtune.dtypes import Dtype, dtype_named
 from redtune.errors import UsageError
@@ -199,7 +198,7 @@ def choose(
 def _chosen(
     problem: Problem, device: Device, fix: Mapping[str, Value], temperature: str, or_default: bool
 ) -> Iterator[tuple[Device, Problem, Config, Best | None]]:
-    from redtune.wanted import DEFAULT_N, with_fixes
+    from redtune.wanted import DEFAULT_N, default_with_fixes, with_fixes
 
     dialect = backend_named(device.backend).dialect
     is_open = problem.n == ANY_SIZE
@@ -215,7 +214,7 @@ def _chosen(
         return
     if not or_default:
         raise UsageError(_missing(problem, device, there))
-    yield device, problem, with_fixes(default_config(problem, dialect, device), fix, problem, dialect, device), None
+    yield device, problem, default_with_fixes(fix, problem, dialect, device), None
 
 
 def _winners(problem: Problem, device: Device, temperature: str) -> dict[tuple[int, int, int], Best]:

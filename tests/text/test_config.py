@@ -37,6 +37,7 @@ from redtune.refusals import MAX_BLOCKS, problem_refusal, refusals
 from redtune.render import render
 from redtune.space import make_space
 from redtune.types import Problem
+from redtune.wanted import default_with_fixes
 from tests.text.kernels import (
     ARCHS,
     LAYOUTS,
@@ -171,6 +172,18 @@ def test_how_blocks_meet_by_default_follows_the_state_and_the_device(
     on = target("cuda", arch)
     found = default_config(problem(op, dtype, 1 << 20), on.dialect, on.device)
     assert (found.combine, found.second_launch) == finish
+
+
+def test_a_knob_that_is_fixed_takes_the_next_start_where_it_does_not_go_with_the_default() -> None:
+    on = target("cuda")
+    p = problem("sum", "int32", 1 << 20)
+    assert default_config(p, on.dialect, on.device).combine == "tally"
+    found = default_with_fixes({"walk": "tile"}, p, on.dialect, on.device)
+    assert (found.walk, found.combine, found.second_launch) == ("tile", "two_pass", "early")
+    kept = default_with_fixes({"block": 512}, p, on.dialect, on.device)
+    assert (kept.block, kept.combine) == (512, "tally")
+    with pytest.raises(UsageError, match="combine tally counts up to 65535 blocks, and walk tile"):
+        default_with_fixes({"walk": "tile", "combine": "tally"}, p, on.dialect, on.device)
 
 
 @pytest.mark.parametrize("dialect", ARCHS)
