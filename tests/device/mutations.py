@@ -196,10 +196,9 @@ MEETING = (
 )
 
 JOINING = (
-    Mutation(
-        "a counter left as it is", r"counter\[(0|group)\] = 0;", ";", (PLAIN, ROW_PARTS, CLUSTER, TALLY, TALLY_ANY)
-    ),
-    Mutation("the second tally left as it is", r"counter\[1\] = 0;", ";", (TALLY,)),
+    Mutation("a counter left as it is", r"counter\[(0|group)\] = 0;", ";", (PLAIN, ROW_PARTS, CLUSTER)),
+    Mutation("a tally left as it is", r"\w+\(counter, \(tally_t\)0 - (low|all)\);", ";", (TALLY, TALLY_ANY)),
+    Mutation("the second tally left as it is", r"\w+\(counter \+ 1, \(tally_t\)0 - high\);", ";", (TALLY,)),
     Mutation("high words left out", r" \+ \(high << WORD_BITS\)", "", (TALLY,)),
     Mutation("high words one place off", r"high << WORD_BITS", "high << WORD_BITS - 1", (TALLY,)),
     Mutation("a word with its sign", r"unsigned int word\)", "int word)", (TALLY,)),

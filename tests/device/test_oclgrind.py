@@ -160,10 +160,13 @@ class Simulator:
         given: dict[str, Any] = {name: self._filled(operand.memory) for name, operand in case.operands.items()}
         given |= {"offsets": self._filled(case.offsets)} if case.offsets is not None else {}
         given |= {"out": self._empty(size * result.bytes), "partials": self._empty(max(1, plan.partials_bytes))}
+        counter = np.zeros(max(1, plan.counter_bytes), np.uint8)
+        given["counter"] = self._filled(counter)
         given |= {**case.sizes, "parts": plan.parts, "ddof": case.ddof, "initial": case.initial}
         self.session.run(self.session.bind(program, plan.launches, given))
         bits = self.session.download(given["out"], np.empty(size, result.storage()))
-        return compare(result.decode(bits[case.out_at]), kernel.problem, plan, case)[0]
+        left = ["left its counter"] * bool(self.session.download(given["counter"], counter).any())
+        return left + compare(result.decode(bits[case.out_at]), kernel.problem, plan, case)[0]
 
     def _filled(self, host: Any) -> Any:
         self.kept.append(self.session.upload(host))
@@ -271,6 +274,17 @@ def strategies() -> Iterator[Job]:
             yield Job(op, dtype, chosen, shapes_for("flat", vector), first=k % 5)
 
 
+TALLIED = (("sum", "int32"), ("any", "float32"), ("count_nonzero", "int8"), ("all", "uint16"), ("sumsq", "int8"))
+
+
+def tallied() -> Iterator[Job]:
+    """Blocks that add up what they have, one word or two of it."""
+    for k, (op, dtype) in enumerate(TALLIED):
+        for walk, vector in itertools.product(("stride", "chunk"), VECTORS):
+            chosen = small(combine="tally", tree=TREES[k % len(TREES)], walk=walk, vector=min(vector, 4))
+            yield Job(op, dtype, chosen, shapes_for("flat", min(vector, 4)), first=k)
+
+
 TEAMS = (0, 8, 2, 1)
 APART: dict[str, Any] = {"split": 1, "second_block": 256}
 JOINS = (APART, {"split": 2, "combine": "two_pass"}, {"split": 4, "combine": "atomic"})
@@ -311,7 +325,7 @@ def flagged() -> Iterator[Job]:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Job, Report]]:
     need("oclgrind")
-    jobs = [*strategies(), *laid_out(), *flagged()]
+    jobs = [*strategies(), *tallied(), *laid_out(), *flagged()]
     return list(zip(jobs, simulate(jobs, tmp_path_factory.mktemp("sound")), strict=True))
 
 
@@ -348,7 +362,7 @@ def test_a_plain_device_refuses_what_it_lacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tree", "walk", "combine", "exchange"])
 def test_every_choice_is_run_or_lacking(name: str) -> None:
     """A new choice of a structural knob belongs into one of the lists above."""
-    run = {job.knobs[name] for job in (*strategies(), *laid_out())}
+    run = {job.knobs[name] for job in (*strategies(), *tallied(), *laid_out())}
     assert run | {choice for knob, choice, _ in LACKING if knob == name} == set(choices(name))
 
 

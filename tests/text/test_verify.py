@@ -144,7 +144,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Checked]:
     return rows
 
 
-@pytest.mark.parametrize("seed", [0, 1, 20])
+@pytest.mark.parametrize("seed", [0, 20])
 def test_a_sample_leaves_out_no_choice(seed: int) -> None:
     """However the problems fall: the widest loads suit few of them."""
     on = target("cuda")

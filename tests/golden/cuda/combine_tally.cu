@@ -168,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) redtune_sum_int32(
                 while (low >> COUNT_AT != (tally_t)blocks)
                     low = atomicAdd(counter, (tally_t)0);
                 state.total = (unsigned long long)((low & (((tally_t)1 << COUNT_AT) - 1)) + (high << WORD_BITS));
-                counter[1] = 0;
-                counter[0] = 0;  // ready for the next launch
+                atomicAdd(counter, (tally_t)0 - low);  // ready for the next launch
+                atomicAdd(counter + 1, (tally_t)0 - high);
                 out[0] = finish(state);
             }
         }
