@@ -65,6 +65,12 @@ def test_what_is_measured_is_written_and_found(
     document = json.loads(capsys.readouterr().out)
     assert (len(document["rows"]), document["of"], document["no_longer_hold"]) == (1, 1, code)
     assert document["rows"][0]["share"] > 0
+    # Rows that cannot be kept are told before anything is measured.
+    path.write_text(other := path.read_text().replace("  name: ", "  name: another "))
+    again = ship(*SIZE, "--out", str(out))
+    assert again.returncode != 0
+    assert "was measured on another device or by another version" in again.stderr
+    assert (again.stdout, path.read_text()) == ("", other)
 
 
 def test_where_only_what_was_compiled_before_is_wanted_nothing_else_is_tried(tmp_path: Path) -> None:
@@ -72,30 +78,3 @@ def test_where_only_what_was_compiled_before_is_wanted_nothing_else_is_tried(tmp
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("no candidate has a binary") == 2
     assert not (tmp_path / "out").exists()
-
-
-def test_rows_that_cannot_be_kept_are_told_before_anything_is_measured(tmp_path: Path) -> None:
-    out = tmp_path / "shipped"
-    assert ship(*SIZE, "--out", str(out)).returncode == 0
-    (path,) = out.glob("*/*")
-    other = path.read_text().replace("  name: ", "  name: another ")
-    path.write_text(other)
-    done = ship(*SIZE, "--out", str(out))
-    assert done.returncode != 0
-    assert "was measured on another device or by another version" in done.stderr
-    assert (done.stdout, path.read_text()) == ("", other)
-
-
-def test_the_problems_of_a_table_are_those_behind_and_the_worst_comes_first(tmp_path: Path) -> None:
-    table = tmp_path / "before.csv"
-    rows = [("sum", "float32", 4096, 1.3), ("max", "int32", 1000, 0.9), ("max", "int32", 4096, 0.8)]
-    lines = [f"{op},{dtype},flat,{n},{n},1,1,{speedup}" for op, dtype, n, speedup in rows]
-    table.write_text("\n".join(["op,dtype,layout,size,n,outer,inner,speedup", *lines, "sum,int8,flat,64,64,1,1,"]))
-    out, log = tmp_path / "shipped", tmp_path / "log"
-    done = ship("--table", str(table), "--below", "1", "--out", str(out), "--log", str(log))
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["problem"]["n"] for line in log.read_text().splitlines()] == [4096, 1000]
-    (path,) = out.glob("*/*")
-    assert from_json(Sheet, yaml.safe_load(path.read_text())).command == (
-        "python results/ship.py --table before.csv --below 1"
-    )

@@ -77,6 +77,22 @@ def test_the_command_names_a_table_and_not_where_it_lies(tried: Any) -> None:
     )
 
 
+def test_the_problems_of_a_table_are_those_behind_and_the_worst_comes_first(tried: Any, tmp_path: Path) -> None:
+    import ship
+
+    rows = [
+        ("sum", "float32", 4096, 1.3),
+        ("max", "int32", 1000, 0.9),
+        ("max", "int32", 4096, 0.8),
+        ("sum", "int8", 64, ""),
+    ]
+    lines = [f"{op},{dtype},flat,{n},{n},1,1,{speedup}" for op, dtype, n, speedup in rows]
+    path = tmp_path / "before.csv"
+    path.write_text("\n".join(["op,dtype,layout,size,n,outer,inner,speedup", *lines]))
+    assert ship.behind(path, 1.0) == [problem("max", "int32", n=4096), problem("max", "int32", n=1000)]
+    assert ship.behind(path, 2.0)[-1] == problem("sum", n=4096)
+
+
 def test_a_config_is_carried_over_with_loads_as_wide(tried: Any) -> None:
     shortlist, _ = tried
     there = config(block=512, vector=4, items=8, accumulators=4, hint="streaming")
