@@ -15,6 +15,7 @@ from redtune.dtypes import Dtype, dtype_named
 from redtune.errors import UsageError
 from redtune.operators import Operator, accumulate_type, operator_of, result_of
 from redtune.plan import (
+    WORD_BYTES,
     after_arguments,
     before_arguments,
     counter_words,
@@ -26,6 +27,7 @@ from redtune.plan import (
     read_bytes,
     results_at_once,
     second_teams,
+    tallies_of,
 )
 from redtune.render import render
 from redtune.text import make_text
@@ -86,6 +88,8 @@ class Variant:
             "has_partials": split and combine.partials,
             "counter": combine.counter if split else "",
             "counter_words": counter_words(problem, config),
+            "counter_bytes": WORD_BYTES * counter_words(problem, config),
+            "tallies": tallies_of(problem, config),
             "extra": combine.extra if split else 0,
             "is_second_early": is_second_early(problem, config),
         }
